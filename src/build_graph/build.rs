@@ -185,7 +185,7 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
         }
     }
     if let Some(disk) = subject.graph().disk() {
-        disk.store().collect_if_due().await;
+        disk.store().keep_limits().await;
     }
     Ok(())
 }

@@ -356,15 +356,25 @@ impl BuildGraph {
         if self.device(plan.device()).runs_code { resources::check() } else { Ok(()) }
     }
 
-    /// Completes when every requested build has ended and is stored.
+    /// Keeps the limits of the store in the background, if there is one.
+    pub(crate) fn keep_limits(&self) {
+        if let Some(disk) = self.disk() {
+            disk.store().keep_limits_in_background();
+        }
+    }
+
+    /// Completes when every requested build has ended and is stored, all uses of stored programs are recorded, and the
+    /// store is within its limits.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let disk = self.disk().map(|disk| disk.store().settled());
+        let disk = self.disk().map(|disk| (disk.store().clone(), disk.store().settled()));
         let remote = self.remote().map(Remote::settled);
         let trace = self.setting.trace.as_ref().map(LookupTrace::settled);
         let recorders: Vec<_> = self.recorders().iter().map(ManifestRecorder::settled).collect();
         async move {
-            if let Some(disk) = disk {
-                disk.await;
+            if let Some((store, stored)) = disk {
+                stored.await;
+                store.stamp_all().await;
+                store.look_at_limits().await;
             }
             if let Some(remote) = remote {
                 remote.await;

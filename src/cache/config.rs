@@ -16,8 +16,7 @@ use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Operation, Settings, Store};
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::environment;
-use crate::process::warning;
+use crate::process::{self, environment, warning};
 use crate::stats::Counters;
 
 const MODE: &str = "KILN_CACHE";
@@ -310,18 +309,21 @@ impl CacheConfig {
     /// ```
     pub fn open_store(&self) -> Operation<Result<Option<Store>>> {
         let config = self.clone();
-        Store::open_in_background(move || config.find_store())
+        Operation::new(async move {
+            process::start()?;
+            config.find_store().await
+        })
     }
 
-    /// Opens the store. Blocks on the disk.
-    fn find_store(&self) -> Result<Option<Store>> {
+    async fn find_store(&self) -> Result<Option<Store>> {
         environment::check()?;
         if self.mode(&Environment)? != Mode::On {
             return Ok(None);
         }
         match self.directory(&Environment) {
             Directory::Chosen(directory) | Directory::Default(directory) => {
-                Store::open_with(directory, self.settings(&Environment)?, Arc::default()).map(Some)
+                let settings = self.settings(&Environment)?;
+                Store::open_with(directory, settings, Arc::default()).await.map(Some)
             }
             Directory::None(reason) => {
                 let message = format!("{reason}; set KILN_CACHE_DIR to a directory of your own");
@@ -330,33 +332,44 @@ impl CacheConfig {
         }
     }
 
-    /// Applies the environment to this configuration. An invalid value is an error. A default directory that
-    /// cannot be used causes a warning and is counted. Blocks on the disk.
-    pub(crate) fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
+    /// Applies the environment to this configuration. An invalid value is an error. A directory without threads for its
+    /// files, and a default directory that cannot be used, cause a warning and are counted.
+    pub(crate) async fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
         environment::check()?;
-        self.resolve_in(&Environment, counters)
+        self.resolve_in(&Environment, counters).await
     }
 
-    fn resolve_in(&self, variables: &impl Variables, counters: &Arc<Counters>) -> Result<Caching> {
+    async fn resolve_in(
+        &self,
+        variables: &impl Variables,
+        counters: &Arc<Counters>,
+    ) -> Result<Caching> {
         let mode = self.mode(variables)?;
         let trace = variables.path(TRACE).map(|to| match to.to_str() {
             Some("stderr") => TraceTo::Stderr,
             _ => TraceTo::File(to),
         });
         let settings = self.settings(variables)?;
-        let open = |directory| Store::open_with(directory, settings, counters.clone());
-        let store = match mode {
-            Mode::Off | Mode::Memory => None,
-            Mode::On => match self.directory(variables) {
-                Directory::Chosen(directory) => Some(open(directory)?),
-                Directory::Default(directory) => {
-                    open(directory).map_err(|error| report_missing_store(counters, &error)).ok()
+        let directory = self.directory(variables);
+        let is_chosen = matches!(directory, Directory::Chosen(_));
+        let store = match directory {
+            _ if mode != Mode::On => None,
+            Directory::Chosen(directory) | Directory::Default(directory) => {
+                match Store::open_with(directory, settings, counters.clone()).await {
+                    Ok(store) => Some(store),
+                    Err(error) if is_chosen && error.kind() != ErrorKind::OutOfResources => {
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        report_missing_store(counters, &error);
+                        None
+                    }
                 }
-                Directory::None(reason) => {
-                    report_missing_store(counters, &reason);
-                    None
-                }
-            },
+            }
+            Directory::None(reason) => {
+                report_missing_store(counters, &reason);
+                None
+            }
         };
         let remote = self.remote_cache(mode, variables, counters)?;
         Ok(Caching { memory: mode != Mode::Off, store, remote, trace })
@@ -436,6 +449,8 @@ fn report_missing_store(counters: &Counters, reason: &dyn fmt::Display) {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+
+    use futures::executor::block_on;
     use std::ffi::OsString;
     use std::path::Path;
 
@@ -503,7 +518,7 @@ mod tests {
             assert_eq!(root(&CacheConfig::new(), &[(name, "not unicode")]), expected);
         }
         let variables = HashMap::from([("HOME", "/nowhere"), (TRACE, "not unicode")]);
-        let caching = CacheConfig::new().resolve_in(&variables, &Arc::default());
+        let caching = block_on(CacheConfig::new().resolve_in(&variables, &Arc::default()));
         let Ok(Caching { trace: Some(TraceTo::File(file)), .. }) = caching else {
             panic!("it is a file");
         };
@@ -519,7 +534,7 @@ mod tests {
             ("KILN_CACHE_MAX_SIZE", "not unicode"),
         ] {
             let variables = HashMap::from([("HOME", "/nowhere"), (name, value)]);
-            let resolved = CacheConfig::new().resolve_in(&variables, &Arc::default());
+            let resolved = block_on(CacheConfig::new().resolve_in(&variables, &Arc::default()));
             let error = resolved.expect_err("the value is bad");
             assert_eq!(error.kind(), ErrorKind::Configuration);
             assert!(error.to_string().contains(name), "{error}");
@@ -534,7 +549,8 @@ mod tests {
             ("KILN_CACHE_MAX_SIZE", "1MiB"),
         ]);
         let resolve = |config: CacheConfig| {
-            let caching = config.resolve_in(&variables, &Arc::default()).expect("it is valid");
+            let resolved = block_on(config.resolve_in(&variables, &Arc::default()));
+            let caching = resolved.expect("it is valid");
             (caching.memory, caching.store.is_some())
         };
         assert_eq!(resolve(CacheConfig::new()), (false, false));
@@ -562,7 +578,7 @@ mod tests {
     #[test]
     fn a_missing_directory_disables_the_store_and_is_counted() {
         let counters = Arc::new(Counters::default());
-        let caching = CacheConfig::new().resolve_in(&HashMap::new(), &counters);
+        let caching = block_on(CacheConfig::new().resolve_in(&HashMap::new(), &counters));
         assert!(caching.expect("it is not an error").store.is_none());
         assert_eq!(counters.disk_failures.get(), 1);
     }

@@ -1,46 +1,21 @@
-//! Opens and reads regular files, and refuses symbolic links where Kiln creates the files itself.
+//! Opens and reads regular files that a user named.
 
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::FileType;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::regular_file::{self, NotRegular, open_if};
+use super::regular_file::NotRegular;
 pub(crate) use super::regular_file::{
-    is_not_regular, open_output, reading, replacing, write_output,
+    check_type, is_not_regular, open, open_output, reading, write_output,
 };
-
-/// Whether a symbolic link at the end of a path is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Links {
-    /// Open the link's target, for paths given by a user.
-    Follow,
-    /// Refuse the link, for paths whose files Kiln creates itself.
-    Refuse,
-}
-
-/// Opens a regular file without blocking.
-///
-/// # Errors
-///
-/// [Not regular](is_not_regular) for anything but a regular file, else the system's error.
-pub(crate) fn open(
-    path: &Path,
-    options: OpenOptions,
-    links: Links,
-) -> io::Result<(File, Metadata)> {
-    match links {
-        Links::Follow => regular_file::open(path, options),
-        Links::Refuse => open_if(path, options, false, FileType::is_file),
-    }
-}
 
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
 ///
 /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for a larger file, else as [`open`].
-pub(crate) fn read(path: &Path, links: Links, limit: u64) -> io::Result<Vec<u8>> {
-    let (file, metadata) = open(path, reading(), links)?;
+pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let (file, metadata) = open(path, reading())?;
     let too_large = |bytes: u64| {
         let message = format!("it has at least {bytes} bytes, and the limit is {limit} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, message)
@@ -81,6 +56,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+    use crate::process::regular_file::replacing;
 
     fn refusal(error: io::Error) -> String {
         assert!(is_not_regular(&error), "{error}");
@@ -97,37 +73,30 @@ mod tests {
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
 
-        assert_eq!(read(&at("file"), Links::Refuse, 4).unwrap(), b"text");
-        assert_eq!(read(&at("link"), Links::Follow, 4).unwrap(), b"text");
-        let too_large = read(&at("file"), Links::Follow, 3).unwrap_err();
+        assert_eq!(read(&at("file"), 4).unwrap(), b"text");
+        assert_eq!(read(&at("link"), 4).unwrap(), b"text");
+        let too_large = read(&at("file"), 3).unwrap_err();
         assert_eq!(too_large.kind(), io::ErrorKind::FileTooLarge);
-        let missing = read(&at("none"), Links::Refuse, 4).unwrap_err();
+        let missing = read(&at("none"), 4).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        for (name, links, kind) in [
-            ("link", Links::Refuse, "a symbolic link"),
-            ("zero", Links::Follow, "a character device"),
-            ("zero", Links::Refuse, "a symbolic link"),
-            ("pipe", Links::Follow, "a named pipe"),
-            ("pipe", Links::Refuse, "a named pipe"),
-            ("socket", Links::Refuse, "a socket"),
-            (".", Links::Follow, "a directory"),
+        for (name, kind) in [
+            ("zero", "a character device"),
+            ("pipe", "a named pipe"),
+            ("socket", "a socket"),
+            (".", "a directory"),
         ] {
             let expected = format!("it is {kind}, not a regular file");
-            assert_eq!(
-                refusal(read(&at(name), links, 4).unwrap_err()),
-                expected,
-                "{name} {links:?}"
-            );
-            let written = open(&at(name), replacing(), links).map(drop);
-            assert_eq!(refusal(written.unwrap_err()), expected, "{name} {links:?}");
+            assert_eq!(refusal(read(&at(name), 4).unwrap_err()), expected, "{name}");
+            let written = open(&at(name), replacing()).map(drop);
+            assert_eq!(refusal(written.unwrap_err()), expected, "{name}");
         }
     }
 
     #[test]
     fn files_of_unknown_length_are_read_up_to_the_limit() {
         let path = Path::new("/proc/self/status");
-        assert!(!read(path, Links::Follow, 1 << 20).unwrap().is_empty());
-        let error = read(path, Links::Follow, 10).unwrap_err();
+        assert!(!read(path, 1 << 20).unwrap().is_empty());
+        let error = read(path, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 

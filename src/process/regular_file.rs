@@ -35,7 +35,7 @@ pub(crate) fn reading() -> OpenOptions {
 ///
 /// [Not regular](is_not_regular) for anything but a regular file, else the system's error.
 pub(crate) fn open(path: &Path, options: OpenOptions) -> io::Result<(File, Metadata)> {
-    open_if(path, options, true, FileType::is_file)
+    open_if(path, options, FileType::is_file)
 }
 
 /// Opens an output file that a user named: a regular file, or a character device such as `/dev/null`.
@@ -51,7 +51,7 @@ pub(crate) fn open_output(path: &Path, options: OpenOptions) -> io::Result<File>
         }
         file_type.is_file()
     };
-    let (file, metadata) = open_if(path, options, true, is_accepted)?;
+    let (file, metadata) = open_if(path, options, is_accepted)?;
     #[cfg(unix)]
     if !metadata.is_file() {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -79,28 +79,22 @@ pub(crate) fn is_not_regular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<NotRegular>())
 }
 
-/// Opens a file of a type that is accepted. With `follows_links`, opens the target of a symbolic link at the
-/// end of the path, and otherwise refuses the link.
-pub(crate) fn open_if(
+/// Opens a file of a type that is accepted. Follows symbolic links.
+fn open_if(
     path: &Path,
     options: OpenOptions,
-    follows_links: bool,
     is_accepted: impl Fn(&FileType) -> bool,
 ) -> io::Result<(File, Metadata)> {
-    let metadata = || match follows_links {
-        true => fs::metadata(path),
-        false => fs::symlink_metadata(path),
-    };
     // Opening a device can have side effects, and a user's path may lead to any device.
-    if follows_links && let Ok(metadata) = metadata() {
+    if let Ok(metadata) = fs::metadata(path) {
         check_type(metadata.file_type(), &is_accepted)?;
     }
     #[cfg(unix)]
-    let options = without_waiting(options, follows_links);
+    let options = without_waiting(options);
     let file = options.open(path).map_err(|error| {
-        // Sockets, refused links and pipes without a reader cannot be opened at all.
+        // Sockets and pipes without a reader cannot be opened at all.
         let refused =
-            metadata().and_then(|metadata| check_type(metadata.file_type(), &is_accepted));
+            fs::metadata(path).and_then(|metadata| check_type(metadata.file_type(), &is_accepted));
         refused.err().filter(is_not_regular).unwrap_or(error)
     })?;
     let metadata = file.metadata()?;
@@ -110,15 +104,19 @@ pub(crate) fn open_if(
 
 /// Adds flags with which `open` returns at once, whatever the type of the file.
 #[cfg(unix)]
-fn without_waiting(mut options: OpenOptions, follows_links: bool) -> OpenOptions {
+fn without_waiting(mut options: OpenOptions) -> OpenOptions {
     use rustix::fs::OFlags;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let flags = if follows_links { flags } else { flags | OFlags::NOFOLLOW };
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     options
 }
 
-fn check_type(file_type: FileType, is_accepted: impl Fn(&FileType) -> bool) -> io::Result<()> {
+/// Checks that files of a type may be opened.
+///
+/// # Errors
+///
+/// [Not regular](is_not_regular) if they may not.
+pub(crate) fn check_type(file_type: FileType, is_accepted: impl Fn(&FileType) -> bool) -> io::Result<()> {
     if is_accepted(&file_type) {
         return Ok(());
     }

@@ -14,9 +14,9 @@ use crate::backend::discovery::{self, Discovered, discover};
 use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, CompileProcesses, Disk,
-    DuplicateExports, EnvironmentOptions, LookupTrace, Setting,
+    DuplicateExports, EnvironmentOptions, LookupTrace, ManifestRecorder, Setting,
 };
-use crate::cache::config::CacheConfig;
+use crate::cache::config::{CacheConfig, Caching};
 use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
@@ -110,6 +110,14 @@ impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a context of {}", self.0.name())
     }
+}
+
+/// Files of a runtime, and the counters of the store among them.
+struct OpenedFiles {
+    counters: Arc<Counters>,
+    caching: Caching,
+    trace: Option<LookupTrace>,
+    recorder: Option<ManifestRecorder>,
 }
 
 /// Devices of the machine, of which the selected one is open.
@@ -492,7 +500,17 @@ impl RuntimeBuilder {
         Starting::new(async move {
             let find = move || self.find_devices().map(|found| (self, found));
             let (builder, found) = pool.threads().run(Priority::Short, find).await??;
-            run_blocking(move || builder.start(pool, found)).await
+            let counters = Arc::new(Counters::default());
+            let caching = builder.cache_config().resolve(&counters).await?;
+            let trace = match caching.trace.clone() {
+                Some(to) => Some(run_blocking(move || LookupTrace::open(&to)).await?),
+                None => None,
+            };
+            let recorder = manifest::recorder_from_environment().await?;
+            let opened = OpenedFiles { counters, caching, trace, recorder };
+            // On a thread, because the compilers of OpenCL C are looked for.
+            let threads = pool.threads().clone();
+            threads.run(Priority::Short, move || builder.start(pool, found, opened)).await?
         })
     }
 
@@ -529,11 +547,15 @@ impl RuntimeBuilder {
 
     /// Starts the runtime with the devices that were found. Called on a thread for files, because it opens the
     /// cache.
-    fn start(self, pool: CompilePool, found: FoundDevices) -> Result<Runtime> {
+    fn start(
+        self,
+        pool: CompilePool,
+        found: FoundDevices,
+        opened: OpenedFiles,
+    ) -> Result<Runtime> {
         let FoundDevices { devices, slots, unavailable, device } = found;
-        let counters = Arc::new(Counters::default());
+        let OpenedFiles { counters, caching, trace, recorder } = opened;
         let cache = self.cache_config();
-        let caching = cache.resolve(&counters)?;
         let children = Children::new(self.build_child.clone(), self.build_child_limit)?;
         let children = Arc::new(children);
         let setting = Setting {
@@ -545,7 +567,7 @@ impl RuntimeBuilder {
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
             remote: caching.remote,
-            trace: caching.trace.as_ref().map(LookupTrace::open).transpose()?,
+            trace,
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
@@ -557,7 +579,8 @@ impl RuntimeBuilder {
         };
         let host = HostExecutor::new("kiln-host");
         let graph = BuildGraph::new(setting);
-        if let Some(recorder) = manifest::recorder_from_environment()? {
+        graph.keep_limits();
+        if let Some(recorder) = recorder {
             graph.record(recorder);
         }
         let waits = Arc::<Waits>::default();

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -301,7 +301,7 @@ impl Runtime {
 ///
 /// [`Configuration`](ErrorKind::Configuration), naming the variable, for another value than `record:FILE`, and if the
 /// file cannot be written.
-pub(super) fn recorder_from_environment() -> Result<Option<ManifestRecorder>> {
+pub(super) async fn recorder_from_environment() -> Result<Option<ManifestRecorder>> {
     let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
@@ -310,6 +310,7 @@ pub(super) fn recorder_from_environment() -> Result<Option<ManifestRecorder>> {
         let message = format!("`{}` is not `record:` and the path of a file", value.display());
         return Err(Error::new(ErrorKind::Configuration, message).within(VARIABLE));
     };
-    let recorder = ManifestRecorder::begin(Path::new(path));
+    let path = PathBuf::from(path);
+    let recorder = run_blocking(move || ManifestRecorder::begin(&path)).await;
     recorder.map(Some).map_err(|error| error.within(VARIABLE))
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::compiler::options::words;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::file::{self, Links};
+use crate::process::file;
 use directives::each_directive;
 
 pub(crate) use time::{options_use_time, uses_time};
@@ -233,7 +233,7 @@ fn existing_path(named: &Path) -> Option<PathBuf> {
 ///
 /// [`Unsupported`](ErrorKind::Unsupported) for a pipe or a device other than the null device.
 fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
-    let (file, metadata) = match file::open(path, file::reading(), Links::Follow) {
+    let (file, metadata) = match file::open(path, file::reading()) {
         Ok(opened) => opened,
         Err(error) if file::is_endless(&error) && !is_null_device(path) => {
             return Err(Error::unsupported(format!(

@@ -17,7 +17,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::run_blocking;
 use crate::future::named_future;
-use crate::process::file::{self, Links};
+use crate::process::file;
 use crate::process::{self, pin_library};
 use crate::source::content;
 use crate::source::includes::{includes_files, uses_time};
@@ -204,7 +204,7 @@ impl Module {
         OpenModule::new(async move {
             started?;
             let open = move || {
-                let bytes = file::read(&path, Links::Follow, MAX_FILE_BYTES).map_err(|error| {
+                let bytes = file::read(&path, MAX_FILE_BYTES).map_err(|error| {
                     let message = format!("cannot read the module {}", path.display());
                     Error::of_system(message, error)
                 })?;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures::executor::block_on;
 use futures::io::Cursor;
 use kiln::simulated::Simulator;
-use kiln::store::{Collected, Store};
+use kiln::store::{Collected, EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, Module, Origin, Runtime};
 use support::children;
 use support::stores;
@@ -175,9 +175,9 @@ fn an_entry_in_use_survives_ten_collections() {
     }
 }
 
-/// A process that waits for a build reads its entry within a short time.
+/// A process that waits for a build reads its entry within a short time, so an entry that was just used goes last.
 #[test]
-fn an_entry_that_was_just_used_stays_with_any_limit() {
+fn an_entry_that_was_just_used_goes_last() {
     let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 3);
@@ -186,10 +186,45 @@ fn an_entry_that_was_just_used_stays_with_any_limit() {
         age(&store, *key, HOUR, HOUR);
     }
     assert_eq!(start(root, 1).1, Origin::Disk);
+    let store = with_room_for(root, 2);
+    collect(&store, false);
+    assert_eq!(left(&store, &keys), [1]);
     let nothing = CacheConfig::at(root).max_bytes(1);
     let store = stores::open_with(&nothing);
     collect(&store, false);
-    assert_eq!(left(&store, &keys), [1]);
+    assert_eq!(left(&store, &keys), [0; 0]);
+}
+
+/// The first use of an entry by a process is recorded at once, and the later ones when another process can notice them.
+#[test]
+fn entries_are_evicted_in_the_order_of_their_uses() {
+    let directory = tempfile::tempdir().expect("there is disk space");
+    let root = directory.path();
+    let keys = fill(root, 3);
+    let store = with_room_for(root, 3);
+    for (key, seconds) in keys.iter().zip([300, 200, 100]) {
+        age(&store, *key, Duration::from_secs(seconds), Duration::ZERO);
+    }
+    let cache = CacheConfig::at(root).max_bytes(0);
+    let simulator = Simulator::immediate();
+    let builder = Runtime::builder().cache(cache).memory_limit(0).simulator(&simulator);
+    block_on(async {
+        let rt = builder.build().await.expect("it starts");
+        // The last use of each entry is not the first of the process.
+        for number in [0, 2, 1, 2, 0] {
+            let program = rt.build(&module(number)).await.expect("it builds");
+            assert_eq!(program.origin(), Origin::Disk);
+            drop(program);
+        }
+        rt.drain().await;
+    });
+    let mut by_use = stores::entries(&store);
+    by_use.sort_by_key(EntryInfo::used);
+    let by_use: Vec<_> = by_use.iter().map(EntryInfo::key).collect();
+    assert_eq!(by_use, [keys[1], keys[2], keys[0]]);
+    let store = with_room_for(root, 2);
+    collect(&store, false);
+    assert_eq!(left(&store, &keys), [0]);
 }
 
 #[test]

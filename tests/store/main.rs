@@ -8,6 +8,7 @@ mod eviction;
 mod faults;
 mod files;
 mod from_outside;
+mod limits;
 mod processes;
 mod programs;
 mod settings;

@@ -13,7 +13,7 @@ use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED
 use super::codes::error_of;
 use crate::backend::handler_guard;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::file::{self, Links};
+use crate::process::file;
 
 const LOADER: &str = if cfg!(target_os = "windows") {
     "OpenCL.dll"
@@ -141,7 +141,7 @@ fn listed_drivers(vendors: &Path) -> Vec<String> {
     let listings =
         files.filter(|path| path.extension().is_some_and(|extension| extension == "icd"));
     let texts = listings.filter_map(|path| {
-        String::from_utf8(file::read(&path, Links::Follow, MAX_LISTING).ok()?).ok()
+        String::from_utf8(file::read(&path, MAX_LISTING).ok()?).ok()
     });
     let libraries = texts.filter_map(|text| Some(text.lines().next()?.trim().to_owned()));
     libraries.filter(|library| !library.is_empty()).collect()

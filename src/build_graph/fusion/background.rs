@@ -111,7 +111,7 @@ impl BuildGraph {
         let save = async move {
             let Some(disk) = graph.disk() else { return };
             timing.save(disk.store(), &times).await;
-            disk.store().collect_if_due().await;
+            disk.store().keep_limits().await;
             drop(pending);
         };
         if let Err(error) = self.builds().spawn(save) {

@@ -53,7 +53,7 @@ mod chosen {
     use crate::cache::remote::opendal::RemoteOperator;
     use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
     use crate::error::{Error, ErrorKind};
-    use crate::process::file::{self, Links};
+    use crate::process::file;
 
     const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
     const BUDGET: &str = "KILN_CACHE_REMOTE_BUDGET";
@@ -327,7 +327,7 @@ mod chosen {
     fn secret_file(path: &Path) -> Result<Secret> {
         let failed =
             |reason: &str| invalid_variable(SECRET_FILE, format!("`{}` {reason}", path.display()));
-        let bytes = file::read(path, Links::Follow, MAX_SECRET_BYTES).map_err(|error| {
+        let bytes = file::read(path, MAX_SECRET_BYTES).map_err(|error| {
             Error::new(ErrorKind::Configuration, format!("`{}` cannot be read", path.display()))
                 .with_source(error)
                 .within(SECRET_FILE)
@@ -363,6 +363,8 @@ mod chosen {
     mod tests {
         use std::collections::HashMap;
 
+        use futures::executor::block_on;
+
         use super::*;
 
         type Set<'a> = HashMap<&'a str, &'a str>;
@@ -372,7 +374,7 @@ mod chosen {
         }
 
         fn has_remote(config: &CacheConfig, variables: &Set<'_>) -> bool {
-            let caching = config.resolve_in(variables, &Arc::default());
+            let caching = block_on(config.resolve_in(variables, &Arc::default()));
             caching.expect("it is valid").remote.is_some()
         }
 
@@ -460,7 +462,7 @@ mod chosen {
                     true => CacheConfig::new(),
                     false => CacheConfig::new().remote_operator(operator()),
                 };
-                let error = config.resolve_in(&set, &Arc::default()).expect_err(name);
+                let error = block_on(config.resolve_in(&set, &Arc::default())).expect_err(name);
                 assert_eq!(error.kind(), ErrorKind::Configuration);
                 assert!(error.to_string().contains(name), "{error}");
                 let printed = format!("{error:?}{error}");

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::run_blocking;
 use crate::future::named_future;
 use crate::process;
-use crate::process::file::{self, Links};
+use crate::process::file;
 
 /// Maximum size of a file that is read as a manifest, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 30;
@@ -130,7 +130,7 @@ impl BuildManifest {
         OpenManifest::new(async move {
             started?;
             let open = move || {
-                let bytes = file::read(&path, Links::Follow, MAX_FILE_BYTES).map_err(|error| {
+                let bytes = file::read(&path, MAX_FILE_BYTES).map_err(|error| {
                     Error::of_system(format!("cannot read the manifest {}", path.display()), error)
                 })?;
                 // Bytes that are not UTF-8 make their line unreadable, and no other.

@@ -3,7 +3,8 @@
 //! The least recently used entry goes first. Its last use is the file's modification time, which hits set now
 //! and then. Access times are not read, since many systems do not keep them.
 
-use std::fs::{self, Metadata};
+use std::collections::BTreeSet;
+use std::fs::Metadata;
 use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,16 +12,18 @@ use std::time::{Duration, SystemTime};
 
 use futures::stream::{self, Stream, StreamExt};
 
+use super::files;
 use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
-use crate::executor::{check_threads, unblock};
-use crate::process::file::{self, Links};
+use crate::executor::{Completed, FilePermit};
 
-/// Minimum age of an entry that may be removed, whatever the limit. A younger entry stays, because processes
-/// that wait for its build are about to load it.
-pub(crate) const MIN_EVICTION_AGE: Duration = Duration::from_secs(5);
+/// Maximum difference between the clocks of machines that share a directory.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+
+/// Suffix of files that are being written.
+pub(super) const WRITTEN: &str = "part";
 
 /// Minimum age of a temporary file that may be swept. Its writer must also be dead.
 const STALE_TEMP_AGE: Duration = Duration::from_secs(60);
@@ -54,12 +57,14 @@ pub struct Collected {
     pub removed_bytes: u64,
     /// Number of files removed that writers left behind when they died.
     pub swept: u64,
+    /// Size in bytes of the files that were being written.
+    pub(crate) being_written: u64,
 }
 
 impl Collected {
-    /// Returns the number of bytes that the store still holds.
+    /// Returns the number of bytes that the store still holds, with those that are being written.
     pub(crate) fn bytes_left(&self) -> u64 {
-        self.bytes - self.removed_bytes
+        self.bytes - self.removed_bytes + self.being_written
     }
 }
 
@@ -119,43 +124,123 @@ pub(crate) enum Removal {
 /// Returns every entry of a store, whether or not it would verify. Files with other names are skipped. Without a
 /// thread, it returns none.
 pub(crate) fn scan(layout: &Layout) -> impl Stream<Item = FoundEntry> + Send + use<> {
-    let devices = check_threads().map(|()| subfolders(layout.version().to_owned(), 16));
-    if let Err(error) = &devices {
-        tracing::warn!(%error, "the store's folders cannot be listed");
-    }
-    stream::iter(devices).flatten().flat_map(|(device, folder)| {
-        let entries = subfolders(folder, 2).then(move |(shard, folder)| {
+    shards(layout).flat_map(|shard| stream::iter(shard.entries))
+}
+
+/// Folder of entries, as found by a scan.
+struct Shard {
+    path: PathBuf,
+    entries: Vec<FoundEntry>,
+}
+
+/// Returns the folders of a store that hold entries, or can. Reads each when the stream is polled. Without a thread, it
+/// returns none.
+fn shards(layout: &Layout) -> impl Stream<Item = Shard> + Send + use<> {
+    let devices = stream::once(folders_in(layout.version().to_owned(), 16)).flat_map(stream::iter);
+    devices.flat_map(|(device, folder)| {
+        let shards = stream::once(folders_in(folder, 2)).flat_map(stream::iter);
+        shards.then(move |(shard, path)| {
             let device = device.clone();
-            unblock(move || entries_in(&folder, &shard, &device))
-        });
-        entries.flat_map(|entries| stream::iter(entries.unwrap_or_default()))
-    })
-}
-
-/// Returns the entries in the folder of a shard. Blocks on the folder.
-fn entries_in(folder: &Path, shard: &str, device: &str) -> Vec<FoundEntry> {
-    let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let entries = files.filter_map(|file| {
-        let key = key_of(shard, file.file_name().to_str()?)?;
-        // This is the metadata of the file itself, not of the target of a link.
-        let metadata = file.metadata().ok()?;
-        metadata.is_file().then(|| FoundEntry {
-            key,
-            device: device.to_owned(),
-            path: file.path(),
-            bytes: metadata.len(),
-            used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-            file: file_id(&metadata),
+            let read = async move {
+                let _permit = FilePermit::acquire().await.inspect_err(report_no_thread).ok()?;
+                let entries = entries_in(&path, &shard, &device).await;
+                Some(Shard { path, entries })
+            };
+            Completed::new(read)
         })
-    });
-    entries.collect()
+    })
+    .filter_map(ready)
 }
 
-/// Sweeps, counts, and removes entries until the goal is met.
+/// Returns the folders of a folder whose names are `digits` hexadecimal digits.
+async fn folders_in(folder: PathBuf, digits: usize) -> Vec<(String, PathBuf)> {
+    let read = async move {
+        match FilePermit::acquire().await {
+            Ok(_permit) => subfolders(&folder, digits).await,
+            Err(error) => {
+                report_no_thread(&error);
+                Vec::new()
+            }
+        }
+    };
+    Completed::new(read).await
+}
+
+fn report_no_thread(error: &io::Error) {
+    tracing::warn!(%error, "a folder of the store cannot be listed");
+}
+
+/// Returns the entries in the folder of a shard.
+async fn entries_in(folder: &Path, shard: &str, device: &str) -> Vec<FoundEntry> {
+    let Ok(mut files) = async_fs::read_dir(folder).await else { return Vec::new() };
+    let mut entries = Vec::new();
+    while let Some(file) = files.next().await {
+        let Ok(file) = file else { continue };
+        let Some(key) = file.file_name().to_str().and_then(|name| key_of(shard, name)) else {
+            continue;
+        };
+        // This is the metadata of the file itself, not of the target of a link.
+        let Ok(metadata) = file.metadata().await else { continue };
+        if metadata.is_file() {
+            entries.push(FoundEntry {
+                key,
+                device: device.to_owned(),
+                path: file.path(),
+                bytes: metadata.len(),
+                used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                file: file_id(&metadata),
+            });
+        }
+    }
+    entries
+}
+
+/// Sweeps, counts, and removes entries until the goal is met, and folders without entries.
 pub(crate) async fn collect(layout: &Layout, goal: Goal) -> Collected {
     let swept = sweep(layout, SystemTime::now(), goal.dry_run).await;
-    let found = scan(layout).collect().await;
-    Collected { swept, ..reduce(layout, found, goal).await }
+    // Counted before the entries: a file that is renamed meanwhile may be counted twice, but is not missed.
+    let being_written = bytes_being_written(layout).await;
+    let shards: Vec<_> = shards(layout).collect().await;
+    let folders: Vec<_> = shards.iter().map(|shard| shard.path.clone()).collect();
+    let found = shards.into_iter().flat_map(|shard| shard.entries).collect();
+    let collected = reduce(layout, found, goal).await;
+    if !goal.dry_run {
+        remove_empty(folders).await;
+    }
+    Collected { swept, being_written, ..collected }
+}
+
+/// Returns the size of the files that are being written.
+async fn bytes_being_written(layout: &Layout) -> u64 {
+    let folder = layout.temporary();
+    let count = async move {
+        let Ok(_permit) = FilePermit::acquire().await else { return 0 };
+        let Ok(mut files) = async_fs::read_dir(folder).await else { return 0 };
+        let mut bytes = 0;
+        while let Some(file) = files.next().await {
+            let Ok(file) = file else { continue };
+            if file.path().extension().is_none_or(|suffix| suffix != WRITTEN) {
+                continue;
+            }
+            let metadata = file.metadata().await;
+            bytes += metadata.map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
+        }
+        bytes
+    };
+    Completed::new(count).await
+}
+
+/// Removes the folders of shards that are empty, and then those of devices. The system keeps the others.
+async fn remove_empty(shards: Vec<PathBuf>) {
+    let devices: BTreeSet<_> =
+        shards.iter().filter_map(|shard| shard.parent()).map(Path::to_owned).collect();
+    for folder in shards.into_iter().chain(devices) {
+        let remove = async move {
+            let Ok(_permit) = FilePermit::acquire().await else { return };
+            let _ = async_fs::remove_dir(folder).await;
+        };
+        Completed::new(remove).await;
+    }
 }
 
 /// Removes entries that a scan found until the goal is met.
@@ -185,9 +270,6 @@ async fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Coll
         if !is_over && !is_old {
             break;
         }
-        if distance(entry.used, now) < MIN_EVICTION_AGE {
-            continue;
-        }
         let removal =
             if goal.dry_run { Removal::Removed } else { remove(layout, entry.clone()).await };
         match removal {
@@ -212,7 +294,7 @@ async fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Coll
 /// Returns whether an entry is stamped in the future, by more than the clocks of machines that share a
 /// directory differ. Its last use is unknown, so it counts as the oldest.
 fn is_in_future(entry: &FoundEntry, now: SystemTime) -> bool {
-    entry.used.duration_since(now).is_ok_and(|ahead| ahead >= MIN_EVICTION_AGE)
+    entry.used.duration_since(now).is_ok_and(|ahead| ahead >= MAX_CLOCK_DIFFERENCE)
 }
 
 /// Returns the time between two times, in either order.
@@ -224,32 +306,38 @@ fn distance(a: SystemTime, b: SystemTime) -> Duration {
 /// even if the future is dropped.
 pub(crate) async fn remove(layout: &Layout, found: FoundEntry) -> Removal {
     let layout = layout.clone();
-    unblock(move || take_out(&layout, &found)).await.unwrap_or(Removal::Failed)
+    let removal = async move {
+        match FilePermit::acquire().await {
+            Ok(_permit) => take_out(&layout, &found).await,
+            Err(_) => Removal::Failed,
+        }
+    };
+    Completed::new(removal).await
 }
 
 /// Moves the file of an entry to a temporary name, checks it, and removes it. Puts it back if it is another
-/// file. Blocks on the files.
-fn take_out(layout: &Layout, found: &FoundEntry) -> Removal {
+/// file.
+async fn take_out(layout: &Layout, found: &FoundEntry) -> Removal {
     let taken = unique(layout, "out");
+    let mut renamed = async_fs::rename(&found.path, &taken).await;
     // A copy of the store may lack the directory of temporary files.
-    let take = || fs::rename(&found.path, &taken);
-    let retry = |error| match fs::create_dir(layout.temporary()) {
-        Ok(()) => take(),
-        Err(_) => Err(error),
-    };
-    if take().or_else(retry).is_err() {
-        return match fs::symlink_metadata(&found.path) {
+    if renamed.is_err() && async_fs::create_dir(layout.temporary()).await.is_ok() {
+        renamed = async_fs::rename(&found.path, &taken).await;
+    }
+    if renamed.is_err() {
+        return match async_fs::symlink_metadata(&found.path).await {
             Ok(metadata) if is_found(&metadata, found) => Removal::Failed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Removal::Gone,
             _ => Removal::Changed,
         };
     }
-    let is_same = fs::symlink_metadata(&taken).is_ok_and(|metadata| is_found(&metadata, found));
+    let metadata = async_fs::symlink_metadata(&taken).await;
+    let is_same = metadata.is_ok_and(|metadata| is_found(&metadata, found));
     if !is_same {
-        put_back(&taken, &found.path);
+        put_back(&taken, &found.path).await;
     }
     // If the file cannot be removed now, a later sweep removes it.
-    let _ = fs::remove_file(&taken);
+    let _ = async_fs::remove_file(&taken).await;
     if is_same { Removal::Removed } else { Removal::Changed }
 }
 
@@ -261,44 +349,59 @@ fn is_found(metadata: &Metadata, found: &FoundEntry) -> bool {
 }
 
 /// Restores the name of an entry that was taken out, unless a newer entry has the name.
-fn put_back(taken: &Path, path: &Path) {
-    if fs::hard_link(taken, path).is_err() && !path.exists() {
+async fn put_back(taken: &Path, path: &Path) {
+    if async_fs::hard_link(taken, path).await.is_err()
+        && async_fs::symlink_metadata(path).await.is_err()
+    {
         // Some file systems have no hard links.
-        let _ = fs::rename(taken, path);
+        let _ = async_fs::rename(taken, path).await;
     }
 }
 
 /// Removes files that dead writers left behind, and returns their number.
 async fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
-    let Ok(files) = async_fs::read_dir(layout.temporary()).await else { return 0 };
-    let swept = files.filter_map(|file| async move {
-        let path = file.ok()?.path();
-        let sweep = move || is_abandoned(&path, now) && (dry_run || fs::remove_file(&path).is_ok());
-        unblock(sweep).await.ok()
-    });
-    swept.filter(|is_swept| ready(*is_swept)).count().await as u64
+    let folder = layout.temporary();
+    let sweep = async move {
+        let Ok(permit) = FilePermit::acquire().await else { return 0 };
+        let Ok(mut files) = async_fs::read_dir(folder).await else { return 0 };
+        let mut swept = 0;
+        while let Some(file) = files.next().await {
+            let Ok(path) = file.map(|file| file.path()) else { continue };
+            if is_abandoned(&permit, &path, now).await
+                && (dry_run || async_fs::remove_file(&path).await.is_ok())
+            {
+                swept += 1;
+            }
+        }
+        swept
+    };
+    Completed::new(sweep).await
 }
 
-/// Returns whether the writer of a temporary file is dead. Blocks on the file.
-fn is_abandoned(path: &Path, now: SystemTime) -> bool {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return false };
+/// Returns whether the writer of a temporary file is dead.
+async fn is_abandoned(permit: &FilePermit, path: &Path, now: SystemTime) -> bool {
+    let Ok(metadata) = async_fs::symlink_metadata(path).await else { return false };
     // A stamp in the future comes from a wrong clock. The further ahead it is, the less likely its writer is
     // alive.
     let Ok(age) = metadata.modified().map(|used| distance(used, now)) else { return false };
-    let is_writer_dead = || -> io::Result<bool> {
-        let (file, _) = file::open(path, file::reading(), Links::Refuse)?;
-        Ok(match try_lock_file(file) {
-            Try::Held(_) => true,
-            Try::Busy => false,
-            Try::Unopened(_) | Try::Impossible(_) => age > STALE_AGE_WITHOUT_LOCKS,
-        })
-    };
-    metadata.is_file() && age > STALE_TEMP_AGE && is_writer_dead().unwrap_or(false)
+    if !metadata.is_file() || age <= STALE_TEMP_AGE {
+        return false;
+    }
+    let Ok((file, _)) = files::open(path, files::reading()).await else { return false };
+    let Ok(file) = files::to_std(&file) else { return false };
+    match try_lock_file(permit, file).await {
+        Try::Held(lock) => {
+            let _ = permit.run(move || drop(lock)).await;
+            true
+        }
+        Try::Busy => false,
+        Try::Unopened(_) | Try::Impossible(_) => age > STALE_AGE_WITHOUT_LOCKS,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{self, File};
 
     use futures::executor::block_on;
 
@@ -320,7 +423,7 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().expect("there is disk space");
             let layout = Layout::new(directory.path());
-            layout.create().expect("it can be written");
+            block_on(layout.create()).expect("it can be written");
             let key = BuildKey([7; 32]);
             let path = layout.entry(&crate::cache::store::Address { device: [1; 8], key });
             fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
@@ -366,7 +469,7 @@ mod tests {
     #[test]
     fn entries_removed_by_another_collector_are_not_counted() {
         let store = TestStore::new();
-        let old = SystemTime::now() - 2 * MIN_EVICTION_AGE;
+        let old = SystemTime::now() - Duration::from_secs(10);
         let entry = |number: u8| {
             let path = store.found.path.with_file_name(format!("{number}"));
             fs::write(&path, "old").expect("it can be written");
@@ -414,7 +517,7 @@ mod tests {
         let taken = unique(&store.layout, "out");
         fs::rename(&store.found.path, &taken).expect("it exists");
         store.replace();
-        put_back(&taken, &store.found.path);
+        block_on(put_back(&taken, &store.found.path));
         fs::remove_file(&taken).expect("it still exists");
         store.assert_is("new");
     }
@@ -424,19 +527,20 @@ mod tests {
         let store = TestStore::new();
         let taken = unique(&store.layout, "out");
         fs::rename(&store.found.path, &taken).expect("it exists");
-        put_back(&taken, &store.found.path);
+        block_on(put_back(&taken, &store.found.path));
         let _ = fs::remove_file(&taken);
         store.assert_is("old");
     }
 
     #[test]
     fn only_entries_slightly_in_the_future_are_kept() {
-        let nothing = Goal { bytes: Some(0), target: Some(0), max_age: None, dry_run: false };
-        for (ahead, removed) in [(MIN_EVICTION_AGE / 2, 0), (MIN_EVICTION_AGE * 100, 1)] {
+        let max_age = Some(Duration::from_secs(3600));
+        let old = Goal { bytes: None, target: None, max_age, dry_run: false };
+        for (ahead, removed) in [(MAX_CLOCK_DIFFERENCE / 2, 0), (MAX_CLOCK_DIFFERENCE * 100, 1)] {
             let store = TestStore::new();
             let file = File::options().write(true).open(&store.found.path).expect("it exists");
             file.set_modified(SystemTime::now() + ahead).expect("it belongs to this test");
-            let collected = block_on(collect(&store.layout, nothing));
+            let collected = block_on(collect(&store.layout, old));
             assert_eq!(collected.removed, removed, "{ahead:?} ahead");
         }
     }

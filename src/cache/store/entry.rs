@@ -19,10 +19,11 @@
 //! Version and magic are at the same distance from the end of the file in every version, past and future.
 
 use std::fmt;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, SeekFrom};
 use std::marker::PhantomData;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -461,16 +462,16 @@ fn parse(manifest: &[u8]) -> Result<Manifest, Unusable> {
 
 /// Reads the manifest of the entry of `key` from its file of `length` bytes. Fails if the manifest has more
 /// than `most` bytes. The checksum is not verified. The outer error is an I/O error.
-pub(crate) fn read_manifest(
+pub(crate) async fn read_manifest(
     key: &BuildKey,
-    file: &mut (impl Read + Seek),
+    file: &mut (impl AsyncRead + AsyncSeek + Unpin),
     length: u64,
     most: u64,
 ) -> io::Result<Result<Manifest, Unusable>> {
     let Some(body) = length.checked_sub(FOOTER as u64) else { return Ok(Err(Unusable::Foreign)) };
     let mut footer = [0; FOOTER];
-    file.seek(SeekFrom::Start(body))?;
-    file.read_exact(&mut footer)?;
+    file.seek(SeekFrom::Start(body)).await?;
+    file.read_exact(&mut footer).await?;
     let payload = match payload_length(&footer, body) {
         Ok(payload) => payload,
         Err(unusable) => return Ok(Err(unusable)),
@@ -483,8 +484,8 @@ pub(crate) fn read_manifest(
         return Ok(Err(Unusable::TooLarge(length)));
     }
     let mut manifest = vec![0; (body - payload) as usize];
-    file.seek(SeekFrom::Start(payload))?;
-    file.read_exact(&mut manifest)?;
+    file.seek(SeekFrom::Start(payload)).await?;
+    file.read_exact(&mut manifest).await?;
     Ok(parse(&manifest))
 }
 

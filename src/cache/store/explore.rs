@@ -13,11 +13,10 @@ use super::info::{Checked, EntryInfo};
 use super::layout::{Address, is_missing};
 use super::operation::{Entries, Operation, Verify};
 use super::publish::publish;
-use super::{MAX_METADATA_BYTES, Store};
+use super::{MAX_METADATA_BYTES, Store, files};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{run_blocking, unblock};
-use crate::process::file::{self, Links};
+use crate::executor::{Completed, FilePermit, run_blocking};
 
 /// Number of entries that [`Store::verify`] reads at the same time.
 const MAX_CHECKS: usize = 4;
@@ -106,17 +105,18 @@ impl Store {
         Operation::new(async move { store.read_checked(path, key).await })
     }
 
-    /// Reads the file of an entry, and verifies it on the thread that has its bytes.
+    /// Reads and verifies the file of an entry.
     async fn read_checked(&self, path: PathBuf, key: BuildKey) -> Checked {
         let store = self.clone();
-        let check = move || match store.read(&path, false) {
-            Ok(bytes) => match bytes.and_then(|bytes| decode_for(&key, bytes)) {
-                Ok(entry) => Checked::Whole(entry),
-                Err(unusable) => Checked::Unusable(unusable),
-            },
-            Err(error) => Checked::Unreadable(error),
+        let check = async move {
+            let permit = FilePermit::acquire().await?;
+            store.read_entry(&permit, &path, key).await
         };
-        unblock(check).await.unwrap_or_else(Checked::Unreadable)
+        match Completed::new(check).await {
+            Ok(Ok(entry)) => Checked::Whole(entry),
+            Ok(Err(unusable)) => Checked::Unusable(unusable),
+            Err(error) => Checked::Unreadable(error),
+        }
     }
 
     /// Returns a stream that reads and verifies every entry, in the order of [`entries`](Self::entries). Reads
@@ -174,16 +174,17 @@ impl Store {
     /// ```
     pub fn manifest(&self, entry: &EntryInfo) -> Operation<Result<Manifest>> {
         let (path, key) = (entry.path().to_owned(), entry.key());
-        let read = move || {
-            let read = || {
-                let (mut file, metadata) = file::open(&path, file::reading(), Links::Refuse)?;
-                read_manifest(&key, &mut file, metadata.len(), MAX_METADATA_BYTES)
-            };
-            read()
-                .map_err(|error| io_error("read", &path, error))?
-                .map_err(|unusable| invalid_entry(&unusable))
+        let at = path.clone();
+        let read = async move {
+            let _permit = FilePermit::acquire().await?;
+            let (mut file, metadata) = files::open(&at, files::reading()).await?;
+            read_manifest(&key, &mut file, metadata.len(), MAX_METADATA_BYTES).await
         };
-        Operation::new(run_blocking(read))
+        Operation::new(async move {
+            let read = Completed::new(read).await;
+            read.map_err(|error| io_error("read", &path, error))?
+                .map_err(|unusable| invalid_entry(&unusable))
+        })
     }
 
     /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.
@@ -518,7 +519,7 @@ mod tests {
         }
         let settings = Settings { entry_bytes: 1..=16, ..Settings::default() };
         let root = store.root().to_owned();
-        let small = Store::open_with(root, settings, Arc::default()).unwrap();
+        let small = block_on(Store::open_with(root, settings, Arc::default())).unwrap();
         let refused = block_on(small.import(&name(), repeat(7))).expect_err("it never ends");
         assert!(refused.to_string().contains("bytes"), "{refused}");
         assert_eq!(entries(&store).len(), 0);

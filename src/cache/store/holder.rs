@@ -1,10 +1,11 @@
 //! Holders of build locks: each writes into the lock's file which process it is, for those that wait.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::Path;
 
+use async_fs::File;
+
+use super::files;
 use crate::process::{self, stopped};
 
 /// Process that holds a lock, as its file says.
@@ -22,18 +23,21 @@ impl Holder {
     }
 
     /// Writes this process into the file of a lock that it holds. If that fails, nobody reads it.
-    pub(super) fn write(mut file: &File) {
+    pub(super) async fn write(file: &mut File) {
         let Self { id, namespace } = Self::own();
-        let written =
-            file.set_len(0).and_then(|()| file.write_all(format!("{id} {namespace}\n").as_bytes()));
+        let line = format!("{id} {namespace}\n");
+        let written = match file.set_len(0).await {
+            Ok(()) => files::write(file, &[line.as_bytes()]).await,
+            Err(error) => Err(error),
+        };
         if let Err(error) = written {
             tracing::debug!(%error, "a lock does not say which process holds it");
         }
     }
 
-    /// Reads the process that holds a lock, or held it last. Blocks on the file.
-    pub(super) fn read(path: &Path) -> Option<Self> {
-        let text = fs::read_to_string(path).ok()?;
+    /// Reads the process that holds a lock, or held it last.
+    pub(super) async fn read(path: &Path) -> Option<Self> {
+        let text = async_fs::read_to_string(path).await.ok()?;
         let (id, namespace) = text.trim_end().split_once(' ')?;
         Some(Self { id: id.parse().ok()?, namespace: namespace.parse().ok()? })
     }
@@ -59,7 +63,7 @@ impl fmt::Display for Holder {
 #[cfg(target_os = "linux")]
 fn namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -69,18 +73,23 @@ fn namespace() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use futures::executor::block_on;
+
     use super::*;
 
     #[test]
     fn the_holder_of_a_lock_is_read_from_its_file() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        assert_eq!(Holder::read(&path), None);
+        assert_eq!(block_on(Holder::read(&path)), None);
         fs::write(&path, "a longer text than a holder writes, from something else")
             .expect("it can be written");
-        assert_eq!(Holder::read(&path), None);
-        Holder::write(&File::options().write(true).open(&path).expect("it exists"));
-        let holder = Holder::read(&path).expect("it was written");
+        assert_eq!(block_on(Holder::read(&path)), None);
+        let file = fs::File::options().write(true).open(&path).expect("it exists");
+        block_on(Holder::write(&mut file.into()));
+        let holder = block_on(Holder::read(&path)).expect("it was written");
         assert_eq!(holder, Holder::own());
         assert_eq!(holder.to_string(), format!("process {}", std::process::id()));
         assert!(!holder.is_stopped());

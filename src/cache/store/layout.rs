@@ -9,15 +9,17 @@
 //! <root>/v1/state                            the size hint
 //! ```
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use futures::stream::{self, Stream, StreamExt};
+use async_fs::OpenOptions;
+use futures::stream::StreamExt;
 
+use super::files;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
-use crate::process::file::{self, Links};
+use crate::process::file::is_not_regular;
 
 /// Suffix of an entry's file name.
 pub(crate) const SUFFIX: &str = ".kiln";
@@ -78,25 +80,25 @@ impl Layout {
     }
 
     /// Creates the directories that every store has.
-    pub(crate) fn create(&self) -> io::Result<()> {
-        make_folder(&self.temporary())?;
-        self.write_tag()?;
+    pub(crate) async fn create(&self) -> io::Result<()> {
+        files::make_folder(&self.temporary()).await?;
+        self.write_tag().await?;
         // Created last: if this folder is missing, everything is created again.
-        make_folder(&self.locks())
+        files::make_folder(&self.locks()).await
     }
 
     /// Writes the tag for backups, unless it is there and complete.
-    fn write_tag(&self) -> io::Result<()> {
+    async fn write_tag(&self) -> io::Result<()> {
         let tag = self.version.join("CACHEDIR.TAG");
         let is_whole =
             |metadata: &Metadata| metadata.is_file() && metadata.len() == TAG.len() as u64;
-        if fs::symlink_metadata(&tag).is_ok_and(|metadata| is_whole(&metadata)) {
+        if async_fs::symlink_metadata(&tag).await.is_ok_and(|metadata| is_whole(&metadata)) {
             return Ok(());
         }
-        match open_own(&tag, file::replacing) {
-            Ok(mut file) => file.write_all(TAG.as_bytes()),
+        match files::open_own(&tag, replacing).await {
+            Ok(mut file) => files::write(&mut file, &[TAG.as_bytes()]).await,
             // A directory that is not empty is in the way. The store works without its tag.
-            Err(error) if file::is_not_regular(&error) => Ok(()),
+            Err(error) if is_not_regular(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -132,21 +134,28 @@ impl Layout {
 
 /// Returns the folders of `parent` whose names are `digits` hexadecimal digits. Items that cannot be read are
 /// skipped: they are not the store's.
-pub(crate) fn subfolders(
-    parent: PathBuf,
-    digits: usize,
-) -> impl Stream<Item = (String, PathBuf)> + Send {
-    let listed = stream::once(async_fs::read_dir(parent)).filter_map(async |listed| listed.ok());
-    listed.flatten().filter_map(move |entry| async move {
-        let entry = entry.ok()?;
-        let name = entry.file_name().into_string().ok()?;
+pub(crate) async fn subfolders(parent: &Path, digits: usize) -> Vec<(String, PathBuf)> {
+    let Ok(mut listed) = async_fs::read_dir(parent).await else { return Vec::new() };
+    let mut folders = Vec::new();
+    while let Some(entry) = listed.next().await {
+        let Ok(entry) = entry else { continue };
+        let Ok(name) = entry.file_name().into_string() else { continue };
         if name.len() != digits || !is_hexadecimal(&name) {
-            return None;
+            continue;
         }
         // A link could lead to the same entries twice, or to those of another store.
-        let is_folder = entry.file_type().await.is_ok_and(|file_type| file_type.is_dir());
-        is_folder.then(|| (name, entry.path()))
-    })
+        if entry.file_type().await.is_ok_and(|file_type| file_type.is_dir()) {
+            folders.push((name, entry.path()));
+        }
+    }
+    folders
+}
+
+/// Returns options to replace the contents of a file, which is created if it does not exist.
+fn replacing() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options
 }
 
 /// Returns the key of the entry in this shard and file, or `None` if the names are not those of an entry.
@@ -161,66 +170,21 @@ fn is_hexadecimal(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Opens a file of the store that is not an entry, for this user only. Anything else in its place is removed,
-/// except a directory that is not empty.
-///
-/// # Errors
-///
-/// Fails as [`file::open`] does. Never waits.
-pub(crate) fn open_own(path: &Path, options: fn() -> OpenOptions) -> io::Result<File> {
-    let open = || {
-        #[allow(unused_mut, reason = "only Unix has modes")]
-        let mut options = options();
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        file::open(path, options, Links::Refuse).map(|(file, _)| file)
-    };
-    open().or_else(|error| {
-        if file::is_not_regular(&error) && make_room(path).is_ok() { open() } else { Err(error) }
-    })
-}
-
 /// Returns whether an error means that a path does not exist: a folder or the file is missing, or a part of the
 /// path is not a folder.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Removes the object in the place of a file or folder of the store: a link, a special file, or an empty
-/// directory.
-fn make_room(path: &Path) -> io::Result<()> {
-    fs::remove_file(path).or_else(|_| fs::remove_dir(path))
-}
-
-/// Creates a folder of the store. A file or a broken link in its place is removed.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
-    create_private(folder).or_else(|error| {
-        let is_in_the_way = fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir());
-        if !is_in_the_way || fs::remove_file(folder).is_err() {
-            return Err(error);
-        }
-        create_private(folder)
-    })
-}
-
-/// Creates a directory and its parents, for this user only.
-pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
-}
-
 /// Returns the reason why a directory cannot be trusted with programs that will be run: others could put their
 /// own programs there. The directory is the `root` of the store, or is inside it. Returns `None` for a
 /// directory that can be trusted, or that does not exist yet.
 #[cfg(unix)]
-pub(crate) fn distrust_reason(directory: &Path, root: &Path) -> Option<String> {
+pub(crate) async fn distrust_reason(directory: &Path, root: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
 
     const STICKY: u32 = 0o1000;
-    let metadata = fs::metadata(directory).ok()?;
+    let metadata = async_fs::metadata(directory).await.ok()?;
     if !metadata.is_dir() {
         return Some("it is not a directory".to_owned());
     }
@@ -260,8 +224,9 @@ pub(crate) fn distrust_reason_of(metadata: &Metadata) -> Option<String> {
 /// Only checks that the path is a directory. On other systems, the system's defaults decide who can write to
 /// it.
 #[cfg(not(unix))]
-pub(crate) fn distrust_reason(directory: &Path, _: &Path) -> Option<String> {
-    (directory.exists() && !directory.is_dir()).then(|| "it is not a directory".to_owned())
+pub(crate) async fn distrust_reason(directory: &Path, _: &Path) -> Option<String> {
+    let metadata = async_fs::metadata(directory).await.ok()?;
+    (!metadata.is_dir()).then(|| "it is not a directory".to_owned())
 }
 
 #[cfg(not(unix))]

@@ -6,13 +6,13 @@
 //! the file, and only in the process that took it. A forked child drops its share at once, so that the lock
 //! does not outlive a parent that crashes.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
+use super::files;
 use super::holder::Holder;
-use super::layout::open_own;
-use crate::executor::{unblock, unblock_detached};
+use crate::executor::{FilePermit, unblock, unblock_detached};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -36,8 +36,11 @@ impl Lock {
     }
 
     /// Writes into the locked file which process holds it.
-    pub(super) fn write_holder(&self) {
-        Holder::write(&self.file);
+    pub(super) async fn write_holder(&self) {
+        match self.file.try_clone() {
+            Ok(file) => Holder::write(&mut file.into()).await,
+            Err(error) => tracing::debug!(%error, "a lock does not say which process holds it"),
+        }
     }
 }
 
@@ -92,27 +95,22 @@ pub(crate) enum Try {
 }
 
 /// Tries to lock the file at `path`, which is created if it does not exist.
-pub(crate) fn try_lock(path: &Path) -> Try {
-    match open_own(path, keeping) {
-        Ok(file) => try_lock_file(file),
+pub(crate) async fn try_lock(permit: &FilePermit, path: &Path) -> Try {
+    match files::open_own(path, files::keeping).await.and_then(|file| files::to_std(&file)) {
+        Ok(file) => try_lock_file(permit, file).await,
         Err(error) => Try::Unopened(error),
     }
 }
 
-/// Tries to lock an open file.
-pub(crate) fn try_lock_file(file: File) -> Try {
-    match file.try_lock() {
+/// Tries to lock an open file. `async-fs` has no locks, so this is a call of the standard library, on a thread.
+pub(super) async fn try_lock_file(permit: &FilePermit, file: File) -> Try {
+    let attempt = move || match file.try_lock() {
         Ok(()) => Try::Held(Lock::new(file)),
         Err(TryLockError::WouldBlock) => Try::Busy,
         Err(TryLockError::Error(error)) => Try::Impossible(error),
-    }
-}
-
-/// Returns options that open a file without truncating it, and create it if it does not exist.
-pub(super) fn keeping() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(false);
-    options
+    };
+    let attempt = permit.run(attempt).await;
+    attempt.unwrap_or_else(|error| Try::Unopened(io::Error::other(error)))
 }
 
 /// Locked files that forked children do not share.
@@ -176,7 +174,16 @@ mod unshared {
 
 #[cfg(test)]
 mod tests {
+    use futures::executor::block_on;
+
     use super::*;
+
+    fn locked(path: &Path) -> Try {
+        block_on(async {
+            let permit = FilePermit::acquire().await.expect("there are threads");
+            try_lock(&permit, path).await
+        })
+    }
 
     /// A forked child that only sleeps, and is killed when this value is dropped.
     #[cfg(target_os = "linux")]
@@ -214,11 +221,11 @@ mod tests {
     fn a_running_forked_child_does_not_prolong_a_lock() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
+        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
         let _sleeper = Sleeper::fork();
-        assert!(matches!(try_lock(&path), Try::Busy), "the child does not release the lock");
+        assert!(matches!(locked(&path), Try::Busy), "the child does not release the lock");
         drop(held);
-        assert!(matches!(try_lock(&path), Try::Held(_)));
+        assert!(matches!(locked(&path), Try::Held(_)));
     }
 
     #[cfg(target_os = "linux")]
@@ -226,7 +233,7 @@ mod tests {
     fn a_forked_child_closes_the_lock_file() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
+        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
         let child = Sleeper::fork();
         let eventually = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let shares = || {
@@ -246,16 +253,16 @@ mod tests {
     fn a_lock_is_exclusive_until_it_is_dropped() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
-        assert!(matches!(try_lock(&path), Try::Busy), "a lock excludes other threads, too");
+        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
+        assert!(matches!(locked(&path), Try::Busy), "a lock excludes other threads, too");
         drop(held);
-        assert!(matches!(try_lock(&path), Try::Held(_)));
+        assert!(matches!(locked(&path), Try::Held(_)));
     }
 
     #[test]
     fn failing_to_create_the_file_does_not_count_as_missing_lock_support() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("missing").join("lock");
-        assert!(matches!(try_lock(&path), Try::Unopened(_)));
+        assert!(matches!(locked(&path), Try::Unopened(_)));
     }
 }

@@ -1,15 +1,24 @@
 //! Writing an entry so that readers see all of it or nothing.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+#[cfg(unix)]
+use async_fs::File;
+use async_fs::OpenOptions;
+use futures::io::{AsyncReadExt, AsyncSeekExt};
+
+use super::collect::WRITTEN;
 use super::entry::{self, FOOTER};
-use super::layout::{Layout, is_missing, make_folder};
-use crate::executor::unblock;
-use crate::process::file::{self, Links};
+use super::layout::{Layout, is_missing};
+use super::{files, lock};
+use crate::executor::{Completed, FilePermit};
+
+/// Maximum number of times that the folders of an entry are created again, because a collection removes them while they
+/// are empty.
+const MAX_RENAMES: usize = 5;
 
 /// Level of protection of a put against a crash of the whole machine. At every level, a crash leaves an entry
 /// whole or absent: a torn entry does not verify.
@@ -60,9 +69,6 @@ impl Published {
 
 /// Writes the parts of an entry to a temporary file, and renames it to `path`. If the future is dropped, the
 /// entry is whole or absent.
-///
-/// All calls to the system are made on one thread, one after another. `async-fs` would switch threads twice for
-/// each of them, and stops writing a file at a write that the system completes with zero bytes.
 pub(crate) async fn publish(
     layout: &Layout,
     path: &Path,
@@ -70,109 +76,98 @@ pub(crate) async fn publish(
     durability: Durability,
 ) -> io::Result<Published> {
     let (layout, path) = (layout.clone(), path.to_owned());
-    unblock(move || replace(&layout, &path, [&parts[0], &parts[1]], durability)).await.flatten()
+    let publication = async move {
+        let permit = FilePermit::acquire().await?;
+        replace(&permit, &layout, &path, [&parts[0], &parts[1]], durability).await
+    };
+    Completed::new(publication).await
 }
 
-/// Does the work of [`publish`]. Blocks on the files.
-fn replace(
+async fn replace(
+    permit: &FilePermit,
     layout: &Layout,
     path: &Path,
     parts: [&[u8]; 2],
     durability: Durability,
 ) -> io::Result<Published> {
-    remove_links(path);
-    let replaced = match fs::symlink_metadata(path) {
+    remove_links(path).await;
+    let replaced = match async_fs::symlink_metadata(path).await {
         Ok(metadata) if metadata.is_dir() => {
-            set_aside(layout, path)?;
+            set_aside(layout, path).await?;
             None
         }
-        Ok(metadata) if metadata.is_file() && is_newer(path) => return Ok(Published::KeptNewer),
+        Ok(metadata) if metadata.is_file() && is_newer(path).await => {
+            return Ok(Published::KeptNewer);
+        }
         Ok(metadata) => Some(metadata.len()),
         Err(_) => None,
     };
-    match write(layout, path, parts, durability) {
+    match write(permit, layout, path, parts, durability).await {
         // The store does not exist yet, or was removed.
         Err(error) if is_missing(&error) => {
-            layout.create()?;
-            write(layout, path, parts, durability)?;
+            layout.create().await?;
+            write(permit, layout, path, parts, durability).await?;
         }
         written => written?,
     }
     Ok(replaced.map_or(Published::New, Published::Replaced))
 }
 
-fn write(
+/// Writes a temporary file, and renames it. The file is removed if that fails.
+async fn write(
+    permit: &FilePermit,
     layout: &Layout,
     path: &Path,
     parts: [&[u8]; 2],
     durability: Durability,
 ) -> io::Result<()> {
-    let temporary = Temporary::create(layout)?;
-    let mut file = &temporary.file;
-    for part in parts {
-        file.write_all(part)?;
+    let temporary = unique(layout, WRITTEN);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    let written = async {
+        let (mut file, _) = files::open(&temporary, options).await?;
+        // The lock shows the sweep that the writer is alive. Without locks, the sweep decides by age.
+        let lock = lock::try_lock_file(permit, files::to_std(&file)?).await;
+        files::write(&mut file, &parts).await?;
+        if durability != Durability::None {
+            file.sync_data().await?;
+        }
+        // Where locks are mandatory, the entry could not be read while this file is open and locked. Without
+        // the lock, the sweep still spares the file, because it was written just now.
+        permit.run(move || drop(lock)).await.map_err(io::Error::other)?;
+        drop(file);
+        rename(&temporary, path).await
+    };
+    if let Err(error) = written.await {
+        // If the file cannot be removed now, the sweep removes it.
+        let _ = async_fs::remove_file(&temporary).await;
+        return Err(error);
     }
-    if durability != Durability::None {
-        file.sync_data()?;
-    }
-    temporary.rename_to(path)?;
     if durability == Durability::Strict
         && let Some(parent) = path.parent()
     {
-        sync_directory(parent)?;
+        sync_directory(parent).await?;
     }
     Ok(())
 }
 
-/// A file under a temporary name. Removed on drop, unless it was renamed.
-struct Temporary {
-    path: PathBuf,
-    /// Open file. It is locked, which shows the sweep that its writer is alive.
-    file: File,
-    is_renamed: bool,
-}
-
-impl Temporary {
-    fn create(layout: &Layout) -> io::Result<Self> {
-        let path = unique(layout, "part");
-        let mut options = OpenOptions::new();
-        options.create_new(true).write(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&path)?;
-        // Without locks, the sweep decides by age.
-        let _ = file.try_lock();
-        Ok(Self { path, file, is_renamed: false })
-    }
-
-    fn rename_to(mut self, path: &Path) -> io::Result<()> {
-        // Where locks are mandatory, the entry could not be read while this file is open and locked. Without
-        // the lock, the sweep still spares the file, because it was written just now.
-        let _ = self.file.unlock();
-        let renamed = fs::rename(&self.path, path).or_else(|error| match path.parent() {
+/// Renames a file to the place of an entry, whose folders are created if they are missing.
+async fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let mut renamed = async_fs::rename(from, to).await;
+    for _ in 0..MAX_RENAMES {
+        match (&renamed, to.parent()) {
             // Most often only the entry's shard is missing. The file need not be written again.
-            Some(shard) if is_missing(&error) => {
+            (Err(error), Some(shard)) if is_missing(error) => {
                 if let Some(device) = shard.parent() {
-                    make_folder(device)?;
+                    files::make_folder(device).await?;
                 }
-                make_folder(shard)?;
-                fs::rename(&self.path, path)
+                files::make_folder(shard).await?;
+                renamed = async_fs::rename(from, to).await;
             }
-            _ => Err(error),
-        });
-        renamed?;
-        self.is_renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.is_renamed {
-            // If the file cannot be removed now, the sweep removes it.
-            let _ = fs::remove_file(&self.path);
+            _ => break,
         }
     }
+    renamed
 }
 
 /// Returns a path for a file that is being added or removed. No other process or thread uses the path.
@@ -187,38 +182,42 @@ pub(super) fn unique(layout: &Layout, suffix: &str) -> PathBuf {
 
 /// Removes a directory from an entry's place. If it is not empty, it is moved to `tmp`, since its contents may
 /// belong to a user.
-fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
-    fs::remove_dir(path).or_else(|_| fs::rename(path, unique(layout, "foreign")))
+async fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
+    match async_fs::remove_dir(path).await {
+        Err(_) => async_fs::rename(path, unique(layout, "foreign")).await,
+        removed => removed,
+    }
 }
 
 /// Removes links in the place of an entry's folders, because entries behind links are not collected.
-fn remove_links(path: &Path) {
+async fn remove_links(path: &Path) {
     for folder in path.ancestors().skip(1).take(2) {
-        if fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_symlink()) {
+        let metadata = async_fs::symlink_metadata(folder).await;
+        if metadata.is_ok_and(|metadata| metadata.is_symlink()) {
             // A link that cannot be removed is followed.
-            let _ = fs::remove_file(folder);
+            let _ = async_fs::remove_file(folder).await;
         }
     }
 }
 
-fn is_newer(path: &Path) -> bool {
-    let version = || -> io::Result<Option<u32>> {
-        let (mut file, _) = file::open(path, file::reading(), Links::Refuse)?;
-        file.seek(SeekFrom::End(-(FOOTER as i64)))?;
+async fn is_newer(path: &Path) -> bool {
+    let version = async || -> io::Result<Option<u32>> {
+        let (mut file, _) = files::open(path, files::reading()).await?;
+        file.seek(SeekFrom::End(-(FOOTER as i64))).await?;
         let mut footer = [0; FOOTER];
-        file.read_exact(&mut footer)?;
+        file.read_exact(&mut footer).await?;
         Ok(entry::version_of(&footer))
     };
-    version().is_ok_and(|version| version.is_some_and(|version| version > entry::VERSION))
+    version().await.is_ok_and(|version| version.is_some_and(|version| version > entry::VERSION))
 }
 
 #[cfg(unix)]
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+async fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory).await?.sync_all().await
 }
 
 /// Does nothing: on other systems, directories cannot be opened like files.
 #[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
+async fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -4,15 +4,15 @@
 //! a user removed a file, is right again after the next collection. A hint that is missing, damaged or old
 //! triggers a collection.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use super::layout::{Layout, open_own};
-use super::lock::{Try, keeping, try_lock};
-use crate::executor::{pause, unblock};
-use crate::process::file::{self, Links};
+use super::files;
+use super::layout::Layout;
+use super::lock::{Try, try_lock};
+use crate::executor::{Completed, FilePermit, pause};
 use crate::sync::lock;
 
 /// Length of the file in bytes: the size of the store, the time of the last count, and the first bytes of a
@@ -38,10 +38,12 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Returns whether a new count is due. A count from the future is not trusted.
-    pub(crate) fn is_old(&self) -> bool {
+    /// Returns whether a new count is due, which also removes entries that were not used for `max_age`. A count from the
+    /// future is not trusted.
+    pub(crate) fn is_old(&self, max_age: Option<Duration>) -> bool {
         let now = seconds(SystemTime::now());
-        self.counted > now || now - self.counted > MAX_COUNT_AGE.as_secs()
+        let most = max_age.map_or(MAX_COUNT_AGE, |age| age.min(MAX_COUNT_AGE));
+        self.counted > now || now - self.counted > most.as_secs()
     }
 }
 
@@ -71,9 +73,19 @@ impl UsageFile {
         }))
     }
 
-    /// Reads the hint. Returns `None` if there is no file or it is damaged. Blocks on the file.
-    pub(crate) fn read(&self) -> Option<Usage> {
-        let bytes = file::read(&self.0.state, Links::Refuse, FILE_BYTES as u64).ok()?;
+    /// Reads the hint. Returns `None` if there is no file or it is damaged.
+    pub(crate) async fn read(&self) -> Option<Usage> {
+        let usage = self.clone();
+        let read = async move {
+            let _permit = FilePermit::acquire().await.ok()?;
+            usage.read_file().await
+        };
+        Completed::new(read).await
+    }
+
+    async fn read_file(&self) -> Option<Usage> {
+        let (mut file, _) = files::open(&self.0.state, files::reading()).await.ok()?;
+        let bytes = files::read(&mut file, FILE_BYTES as u64).await.ok()?;
         let bytes: [u8; FILE_BYTES] = bytes.try_into().ok()?;
         let number = |at| {
             let mut number = [0; 8];
@@ -83,27 +95,13 @@ impl UsageFile {
         (bytes[16..] == checksum(&bytes)).then(|| Usage { bytes: number(0), counted: number(8) })
     }
 
-    /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known. If the future is
-    /// dropped, the next change adds this one.
+    /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known. If the hint cannot be
+    /// written, the next change adds this one.
     pub(crate) async fn add(&self, difference: i64) -> Option<Usage> {
         self.carry(difference);
-        let add = |usage: &Self| {
-            let difference = std::mem::take(&mut *usage.carried());
-            let added = usage.write(|usage| {
-                let Usage { bytes, counted } = usage?;
-                Some(Usage { bytes: bytes.saturating_add_signed(difference), counted })
-            });
-            if added.is_err() {
-                usage.carry(difference);
-            }
-            added
-        };
-        match self.with_lock(add).await {
+        match self.change(Change::Add).await {
             Ok(usage) => usage,
-            Err(_) => {
-                let usage = self.clone();
-                unblock(move || usage.read()).await.ok().flatten()
-            }
+            Err(_) => self.read().await,
         }
     }
 
@@ -120,56 +118,80 @@ impl UsageFile {
     /// that were added meanwhile may have been counted or not. They are added, so at worst the hint is too
     /// large until the next count.
     pub(crate) async fn set(&self, before: Option<Usage>, counted: u64) -> io::Result<()> {
-        let set = move |usage: &Self| {
-            usage.write(|now| {
-                let [now, before] = [now, before].map(|usage| usage.map(|usage| usage.bytes));
-                let meanwhile =
-                    now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
-                let bytes = counted.saturating_add(meanwhile);
-                Some(Usage { bytes, counted: seconds(SystemTime::now()) })
-            })
-        };
-        self.with_lock(set).await.map(drop)
-    }
-
-    /// Replaces the contents of the file. Its lock must be held.
-    fn write(
-        &self,
-        change: impl FnOnce(Option<Usage>) -> Option<Usage>,
-    ) -> io::Result<Option<Usage>> {
-        let Some(usage) = change(self.read()) else { return Ok(None) };
-        let mut bytes = [0; FILE_BYTES];
-        bytes[..8].copy_from_slice(&usage.bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&usage.counted.to_le_bytes());
-        let checksum = checksum(&bytes);
-        bytes[16..].copy_from_slice(&checksum);
-        // Written in place and in one call. A file that was torn all the same is detected as damaged.
-        let mut file = open_own(&self.0.state, keeping)?;
-        file.write_all(&bytes)?;
-        file.set_len(FILE_BYTES as u64)?;
-        Ok(Some(usage))
+        self.change(Change::Set { before, counted }).await.map(drop)
     }
 
     /// Makes a change under the lock, which is only held for a few system calls at a time. Where there are no
     /// locks, changes may get lost; the next count corrects that.
-    async fn with_lock(
-        &self,
-        change: impl Fn(&Self) -> io::Result<Option<Usage>> + Copy + Send + 'static,
-    ) -> io::Result<Option<Usage>> {
+    async fn change(&self, change: Change) -> io::Result<Option<Usage>> {
         for _ in 0..LOCK_ATTEMPTS {
             let usage = self.clone();
-            let attempt = unblock(move || match try_lock(&usage.0.lock) {
-                Try::Busy => None,
-                Try::Unopened(error) => Some(Err(error)),
-                _held @ (Try::Held(_) | Try::Impossible(_)) => Some(change(&usage)),
-            });
-            match attempt.await? {
-                Some(changed) => return changed,
+            let attempt = async move {
+                let permit = FilePermit::acquire().await?;
+                let lock = match try_lock(&permit, &usage.0.lock).await {
+                    Try::Busy => return Ok(None),
+                    Try::Unopened(error) => return Err(error),
+                    lock @ (Try::Held(_) | Try::Impossible(_)) => lock,
+                };
+                let changed = usage.apply(change).await;
+                let _ = permit.run(move || drop(lock)).await;
+                changed.map(Some)
+            };
+            match Completed::new(attempt).await? {
+                Some(changed) => return Ok(changed),
                 None => pause(LOCK_PAUSE).await.map_err(io::Error::other)?,
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
+
+    /// Makes a change. The lock must be held.
+    async fn apply(&self, change: Change) -> io::Result<Option<Usage>> {
+        let known = self.read_file().await;
+        match change {
+            Change::Add => {
+                let difference = std::mem::take(&mut *self.carried());
+                let Some(Usage { bytes, counted }) = known else { return Ok(None) };
+                let usage = Usage { bytes: bytes.saturating_add_signed(difference), counted };
+                if let Err(error) = self.write_file(usage).await {
+                    self.carry(difference);
+                    return Err(error);
+                }
+                Ok(Some(usage))
+            }
+            Change::Set { before, counted } => {
+                let [now, before] = [known, before].map(|usage| usage.map(|usage| usage.bytes));
+                let meanwhile =
+                    now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+                let bytes = counted.saturating_add(meanwhile);
+                let usage = Usage { bytes, counted: seconds(SystemTime::now()) };
+                self.write_file(usage).await?;
+                Ok(Some(usage))
+            }
+        }
+    }
+
+    /// Replaces the contents of the file. The lock must be held.
+    async fn write_file(&self, usage: Usage) -> io::Result<()> {
+        let mut bytes = [0; FILE_BYTES];
+        bytes[..8].copy_from_slice(&usage.bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&usage.counted.to_le_bytes());
+        let checksum = checksum(&bytes);
+        bytes[16..].copy_from_slice(&checksum);
+        // Written in place. A file that was torn is detected as damaged.
+        let mut file = files::open_own(&self.0.state, files::keeping).await?;
+        files::write(&mut file, &[&bytes]).await?;
+        file.set_len(FILE_BYTES as u64).await
+    }
+}
+
+/// Change of the hint.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Adds the bytes that are carried.
+    Add,
+    /// Sets the number of bytes that were counted.
+    Set { before: Option<Usage>, counted: u64 },
 }
 
 fn checksum(bytes: &[u8; FILE_BYTES]) -> [u8; 8] {
@@ -189,7 +211,7 @@ mod tests {
     fn usage() -> (tempfile::TempDir, UsageFile) {
         let directory = tempfile::tempdir().expect("there is disk space");
         let layout = Layout::new(directory.path());
-        layout.create().expect("it can be written");
+        block_on(layout.create()).expect("it can be written");
         (directory, UsageFile::new(&layout))
     }
 
@@ -202,7 +224,7 @@ mod tests {
         assert_eq!(block_on(usage.add(ONE)), None);
         block_on(usage.set(None, COUNTED)).expect("it can be written");
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1050));
-        assert!(!usage.read().expect("it was written").is_old());
+        assert!(!block_on(usage.read()).expect("it was written").is_old(None));
     }
 
     #[test]
@@ -216,9 +238,9 @@ mod tests {
         );
         for bytes in [&whole[1..], &[], &[0; FILE_BYTES], &other, &longer] {
             fs::write(&usage.0.state, bytes).expect("it can be written");
-            assert_eq!(usage.read(), None);
+            assert_eq!(block_on(usage.read()), None);
             block_on(usage.set(None, COUNTED)).expect("it can be written");
-            assert_eq!(usage.read().map(|usage| usage.bytes), Some(COUNTED));
+            assert_eq!(block_on(usage.read()).map(|usage| usage.bytes), Some(COUNTED));
         }
     }
 
@@ -226,17 +248,20 @@ mod tests {
     fn entries_added_during_a_count_are_included() {
         let (_directory, usage) = usage();
         block_on(usage.set(None, COUNTED)).expect("it can be written");
-        let before = usage.read();
+        let before = block_on(usage.read());
         block_on(usage.add(ONE));
         block_on(usage.set(before, 500)).expect("it can be written");
-        assert_eq!(usage.read().map(|usage| usage.bytes), Some(550));
+        assert_eq!(block_on(usage.read()).map(|usage| usage.bytes), Some(550));
     }
 
     #[test]
     fn changes_made_while_the_lock_is_held_are_added_later() {
         let (_directory, usage) = usage();
         block_on(usage.set(None, COUNTED)).expect("it can be written");
-        let held = try_lock(&usage.0.lock);
+        let held = block_on(async {
+            let permit = FilePermit::acquire().await.expect("there are threads");
+            try_lock(&permit, &usage.0.lock).await
+        });
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(COUNTED));
         drop(held);
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1100));
@@ -246,8 +271,10 @@ mod tests {
     fn counts_become_outdated() {
         let now = seconds(SystemTime::now());
         let counted = |counted| Usage { bytes: COUNTED, counted };
-        assert!(!counted(now).is_old());
-        assert!(counted(now - MAX_COUNT_AGE.as_secs() - 2).is_old());
-        assert!(counted(now + 1000).is_old());
+        assert!(!counted(now).is_old(None));
+        assert!(counted(now - MAX_COUNT_AGE.as_secs() - 2).is_old(None));
+        assert!(counted(now + 1000).is_old(None));
+        assert!(counted(now - 12).is_old(Some(Duration::from_secs(10))));
+        assert!(!counted(now - 12).is_old(Some(Duration::from_secs(7200))));
     }
 }

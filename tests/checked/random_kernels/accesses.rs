@@ -2,6 +2,9 @@
 
 use super::Writer;
 
+/// Addition of a zero that the compiler of OpenCL C does not know.
+const UNKNOWN_ZERO: &str = "+ (int)(get_work_dim() >> 4)";
+
 /// Buffer of scalars that kernels read: address space, name, name of its length, and type.
 type Input = (&'static str, &'static str, &'static str, &'static str);
 
@@ -88,7 +91,8 @@ impl Writer<'_> {
     }
 
     /// Writes a private array, which is read, or written and read. A compiler may give what was written to a read
-    /// with the same index, even outside of the array, so that what is read is inside if something is written.
+    /// with the same index, even outside of the array, so that what is read is inside if something is written. A compiler
+    /// that knows an index to be outside may drop the whole kernel, so that no index is constant.
     pub(super) fn private_array(&mut self) {
         let (name, values) = (self.fresh(), [self.int(), self.int(), self.int()]);
         let size = if self.is_tame { 16 } else { [4, 8, 13][self.rng.usize(..3)] };
@@ -97,9 +101,11 @@ impl Writer<'_> {
         let mut index = self.index();
         for _ in 0..self.rng.usize(..3) {
             let (place, value) = (std::mem::replace(&mut index, self.int()), self.int());
+            let place = format!("({place} {UNKNOWN_ZERO})");
             self.line(&format!("{{ STORE(private, int, {name}, {length}, {place}, {value}); }}"));
             index = format!("({index} & 3)");
         }
+        let index = format!("({index} {UNKNOWN_ZERO})");
         self.loaded(&format!("LOAD(private, int, {name}, {length}, {index})"));
     }
 

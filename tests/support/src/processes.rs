@@ -98,6 +98,15 @@ impl Sample {
     }
 }
 
+/// Starts the threads of the process that runtimes share, with a store of its own.
+async fn start_threads() {
+    let sample = Sample { number: 1, bytes: 1 };
+    let root = tempfile::tempdir().expect("a directory can be created");
+    let rt = runtime(CacheConfig::at(root.path()), [sample]).await;
+    rt.build(&sample.module()).await.expect("it builds");
+    rt.drain().await;
+}
+
 /// Creates a runtime whose simulated device computes the results of `samples`.
 pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sample>) -> Runtime {
     let simulator = Simulator::immediate();
@@ -120,8 +129,8 @@ pub fn run_order() {
     });
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("it is open");
     let parent = UnixDatagram::from(stdin);
-    let report = futures::executor::block_on(order.run_order(&parent));
-    let warnings = [Level::ERROR, Level::WARN].map(|level| recorder.at(level)).concat();
+    let (report, begun) = futures::executor::block_on(order.run_order(&parent, &recorder));
+    let warnings = warnings(&recorder).split_off(begun);
     let report = serde_json::to_vec(&Report { warnings, ..report }).expect("it is plain data");
     // The report is sent with `writev`, and the start signal above is received with `recvfrom`, since calls
     // that a store makes may fail.
@@ -129,6 +138,10 @@ pub fn run_order() {
     let sent = parent.write_vectored(&[IoSlice::new(&report)]).expect("the parent waits");
     assert_eq!(sent, report.len());
     process::exit(0);
+}
+
+fn warnings(recorder: &LogRecorder) -> Vec<String> {
+    [Level::ERROR, Level::WARN].map(|level| recorder.at(level)).concat()
 }
 
 impl Order {
@@ -145,16 +158,19 @@ impl Order {
         })
     }
 
-    async fn run_order(&self, parent: &UnixDatagram) -> Report {
+    /// Returns the report, and the number of warnings before the work began.
+    async fn run_order(&self, parent: &UnixDatagram, recorder: &LogRecorder) -> (Report, usize) {
+        start_threads().await;
+        let begun = warnings(recorder).len();
         let rt = runtime(self.cache(), self.samples()).await;
         let root = || self.root.as_deref().expect("the order names it");
         let mut programs = Vec::new();
         let (mut evictions, mut unfinished) = (0, 0);
-        // Starts the threads without which there are no builds: a native binary is not stored. The crate
-        // `blocking` starts its first thread in a loop that ends only once it succeeds.
+        // Starts the threads of this runtime: a native binary is not stored.
         let native = Module::native([0]).expect("it is not empty");
         let _ = rt.build(&native).await;
-        smol::unblock(|| ()).await;
+        // Waits for what the runtime does with the store when it starts.
+        rt.drain().await;
         parent.send(b"ready").expect("the parent waits");
         parent.recv_from(&mut [0; 8]).expect("the parent lives");
         for step in &self.steps {
@@ -193,7 +209,7 @@ impl Order {
                 report.wrong.push(sample.number);
             }
         }
-        report
+        (report, begun)
     }
 }
 

@@ -1,0 +1,244 @@
+//! Puts, which keep the store within its limit, and collections in the background.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use super::collect::{Collected, Goal, collect};
+use super::layout::{Address, is_missing};
+use super::lock::{self, BackgroundLock, Try};
+use super::publish::publish;
+use super::{Inner, Settings, Store};
+use crate::error::Result;
+use crate::executor::{Completed, FilePermit, pause, run_in_background};
+use crate::process::threads::no_thread;
+
+/// Pause between two attempts to collect while another process does.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Number of attempts to collect, after which a program is not stored.
+const ATTEMPTS: u32 = 100;
+
+impl Store {
+    /// Stores a payload and the [rest](super::encode) of its file, replacing any file in its place. The caller calls
+    /// [`keep_limits`](Self::keep_limits) afterwards.
+    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
+        let Inner { settings, counters, puts, .. } = &*self.0;
+        if !settings.entry_bytes.contains(&(payload.len() as u64)) {
+            return counters.disk_skips.add_one();
+        }
+        let bytes = (payload.len() + rest.len()) as u64;
+        if self.exceeds_limit(bytes) {
+            return self.skip_too_large(address, bytes);
+        }
+        let _permit = puts.acquire().await;
+        if self.reserve(bytes).await {
+            self.publish_reserved(address, [payload, rest], bytes).await;
+        } else {
+            tracing::debug!(key = %address.key, bytes, "there is no room for a program in the cache directory");
+            counters.disk_skips.add_one();
+        }
+    }
+
+    /// Writes a file of `bytes` bytes, which the size hint includes already.
+    async fn publish_reserved(&self, address: &Address, parts: [Vec<u8>; 2], bytes: u64) {
+        let Inner { layout, settings, counters, usage, .. } = &*self.0;
+        let reserved = bytes as i64;
+        let path = layout.entry(address);
+        let difference = match publish(layout, &path, parts, settings.durability).await {
+            Ok(published) => published.difference(bytes),
+            Err(error) => {
+                usage.add(-reserved).await;
+                return self.report_failure("written", &error);
+            }
+        };
+        let difference = match difference {
+            Some(difference) => {
+                counters.disk_writes.add_one();
+                counters.disk_bytes_written.add(bytes);
+                difference
+            }
+            None => {
+                counters.disk_skips.add_one();
+                0
+            }
+        };
+        if difference != reserved {
+            usage.add(difference - reserved).await;
+        }
+    }
+
+    /// Adds bytes to the size hint, for a file that is written next, and makes room for them. Returns whether there is
+    /// room.
+    pub(super) async fn reserve(&self, bytes: u64) -> bool {
+        let Inner { settings, usage, collecting, is_collection_due, .. } = &*self.0;
+        let mut known = usage.add(bytes as i64).await;
+        if known.is_none() {
+            self.create().await;
+            known = usage.add(bytes as i64).await;
+        }
+        let is_old = known.is_none_or(|usage| usage.is_old(settings.max_age));
+        if settings.max_bytes.is_none() || known.is_some_and(|known| !self.exceeds_limit(known.bytes))
+        {
+            if is_old {
+                is_collection_due.store(true, SeqCst);
+            }
+            return true;
+        }
+        let _collecting = collecting.lock().await;
+        // Another put may have collected meanwhile. Its count does not include these bytes.
+        for _ in 0..ATTEMPTS {
+            match self.collect_now(self.goal_with_room(bytes)).await {
+                Ok(Some(collected)) => {
+                    let has_room = !self.exceeds_limit(collected.bytes_left() + bytes);
+                    if has_room {
+                        usage.add(bytes as i64).await;
+                    }
+                    return has_room;
+                }
+                Ok(None) if pause(PAUSE).await.is_ok() => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        usage.add(-(bytes as i64)).await;
+        false
+    }
+
+    /// Returns the goal of collections.
+    pub(super) fn goal(&self) -> Goal {
+        self.goal_with_room(0)
+    }
+
+    /// Returns the goal of a collection that makes room for bytes that are written next. The target is nine tenths of the
+    /// limit, so that collections are rare.
+    fn goal_with_room(&self, bytes: u64) -> Goal {
+        let Settings { max_bytes, max_age, .. } = self.0.settings;
+        Goal {
+            bytes: max_bytes.map(|most| most.saturating_sub(bytes)),
+            target: max_bytes.map(|most| (most / 10 * 9).saturating_sub(bytes)),
+            max_age,
+            dry_run: false,
+        }
+    }
+
+    /// Collects if the store is larger than its limit, or was not counted for long, unless this process is already
+    /// collecting. This can take long, so it comes last: no build lock is held meanwhile.
+    pub(crate) async fn keep_limits(&self) {
+        if !self.0.is_collection_due.swap(false, SeqCst) {
+            return;
+        }
+        let Some(_collecting) = self.0.collecting.try_lock() else { return };
+        if let Err(error) = self.collect_now(self.goal()).await {
+            tracing::debug!(%error, "the cache directory was not counted");
+        }
+    }
+
+    /// Does the work of [`look_at_limits`](Self::look_at_limits) in the background. [`settled`](Self::settled) waits for
+    /// it.
+    pub(crate) fn keep_limits_in_background(&self) {
+        let (store, pending) = (self.clone(), self.begin());
+        run_in_background(async move {
+            store.look_at_limits().await;
+            drop(pending);
+        });
+    }
+
+    /// Finds out whether the store is larger than its limit, or was not counted for long, and then collects.
+    pub(crate) async fn look_at_limits(&self) {
+        let max_age = self.0.settings.max_age;
+        let known = self.0.usage.read().await;
+        let is_due = match known {
+            Some(known) => known.is_old(max_age) || self.exceeds_limit(known.bytes),
+            None => self.exists().await,
+        };
+        if is_due {
+            self.0.is_collection_due.store(true, SeqCst);
+        }
+        self.keep_limits().await;
+    }
+
+    /// Returns whether the store has been written to.
+    async fn exists(&self) -> bool {
+        let folder = self.0.layout.version().to_owned();
+        let look = async move {
+            let Ok(_permit) = FilePermit::acquire().await else { return false };
+            async_fs::metadata(folder).await.is_ok()
+        };
+        Completed::new(look).await
+    }
+
+    /// Creates the folders of the store, unless they are there. If that fails, so does the put that follows.
+    async fn create(&self) {
+        let layout = self.0.layout.clone();
+        let create = async move {
+            let Ok(_permit) = FilePermit::acquire().await else { return };
+            let metadata = async_fs::metadata(layout.locks()).await;
+            if metadata.is_err_and(|error| is_missing(&error)) {
+                let _ = layout.create().await;
+            }
+        };
+        Completed::new(create).await;
+    }
+
+    /// Collects and counts, unless another process is collecting; then returns `None`. If the store is within
+    /// its limits, this only counts and sweeps.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread.
+    pub(super) async fn collect_now(&self, goal: Goal) -> Result<Option<Collected>> {
+        let Inner { layout, usage, counters, .. } = &*self.0;
+        if !goal.dry_run {
+            self.stamp_all().await;
+        }
+        let path = layout.locks().join("gc");
+        let take_lock = async move {
+            let permit = FilePermit::acquire().await?;
+            Ok(match lock::try_lock(&permit, &path).await {
+                Try::Busy => None,
+                Try::Held(lock) => Some(BackgroundLock::new(Some(lock))),
+                Try::Unopened(_) | Try::Impossible(_) => Some(BackgroundLock::new(None)),
+            })
+        };
+        let lock = Completed::new(take_lock).await;
+        let lock = lock.map_err(|error: std::io::Error| no_thread().with_source(error))?;
+        let Some(lock) = lock else { return Ok(None) };
+        let before = usage.read().await;
+        let collected = collect(layout, goal).await;
+        if !goal.dry_run {
+            counters.disk_evictions.add(collected.removed);
+            if let Err(error) = usage.set(before, collected.bytes_left()).await {
+                tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
+            }
+        }
+        lock.release().await;
+        Ok(Some(collected))
+    }
+
+    /// Counts an entry that is larger than the limit of the whole store, and warns about the first. A
+    /// collection would have to remove all other entries to make room for it.
+    fn skip_too_large(&self, address: &Address, bytes: u64) {
+        self.0.counters.disk_skips.add_one();
+        let (root, limit) = (self.0.root.display(), self.max_bytes());
+        if self.0.warned.size.swap(true, SeqCst) {
+            tracing::debug!(key = %address.key, bytes, limit, %root, "a program is too large to store");
+        } else {
+            tracing::warn!(
+                key = %address.key,
+                bytes,
+                limit,
+                %root,
+                "a program is larger than the limit of the cache directory, and is not stored; raise \
+                 KILN_CACHE_MAX_SIZE or `CacheConfig::max_bytes`"
+            );
+        }
+    }
+
+    /// Counts a program that is not stored, because the disk takes too long for those before it.
+    pub(crate) fn skip_because_slow(&self) {
+        self.0.counters.disk_skips.add_one();
+        if !self.0.warned.speed.swap(true, SeqCst) {
+            let root = self.0.root.display();
+            tracing::warn!(%root, "the cache directory's disk is slow; some programs are not stored");
+        }
+    }
+}

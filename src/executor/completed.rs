@@ -1,0 +1,74 @@
+//! Futures that run to their end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::run_in_background;
+use crate::process;
+
+/// A future that runs to its end once it has been polled. If it is dropped before, it goes on in the background, with
+/// all that it holds.
+#[must_use = "futures do nothing unless they are polled"]
+pub(crate) struct Completed<T: Send + 'static> {
+    /// The future, until it has ended.
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    has_begun: bool,
+}
+
+impl<T: Send + 'static> Completed<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), has_begun: false }
+    }
+}
+
+impl<T: Send + 'static> Future for Completed<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        self.has_begun = true;
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let output = ready!(future.as_mut().poll(context));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: Send + 'static> Drop for Completed<T> {
+    fn drop(&mut self) {
+        let Some(future) = self.future.take() else { return };
+        // In a forked child, the threads that would complete the future do not exist.
+        if self.has_begun && !process::is_forked() {
+            run_in_background(async { drop(future.await) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use futures::channel::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_future_that_has_begun_runs_to_its_end_without_its_owner() {
+        let (answer, answered) = oneshot::channel::<u32>();
+        let (sender, received) = mpsc::channel();
+        let mut future = Completed::new(async move { sender.send(answered.await) });
+        assert!((&mut future).now_or_never().is_none());
+        drop(future);
+        answer.send(7).expect("the future goes on");
+        assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
+    }
+
+    #[test]
+    fn a_future_that_has_not_begun_never_does() {
+        let (sender, received) = mpsc::channel::<()>();
+        drop(Completed::new(async move { sender.send(()) }));
+        assert!(received.recv().is_err(), "the future was dropped");
+    }
+}
