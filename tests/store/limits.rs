@@ -76,6 +76,7 @@ fn puts_make_room_first() {
             let mut largest = 0;
             while !is_done.load(SeqCst) {
                 largest = largest.max(size(root));
+                thread::sleep(Duration::from_millis(1));
             }
             largest
         });
