@@ -191,7 +191,7 @@ impl Subject {
         outcome
     }
 
-    /// Compiles the module in a compile process or on a thread, whichever is free first.
+    /// Compiles the module in a compile process. While no process is ready, a thread compiles it if it is free first.
     async fn compile_in_process_or_here(self: &Arc<Self>, processes: &ProcessPool) -> Outcome {
         let encode = |subject: &Self| {
             subject.plan.with_source(subject.graph.slot(&subject.plan).handle(), |source| {
@@ -210,7 +210,7 @@ impl Subject {
             }
         };
         let mut ticket = processes.submit(&self.graph.target(&self.plan), request);
-        if !ticket.is_soon_taken() {
+        if !ticket.is_left_to_processes() {
             // Both futures are dropped here. If one waited for a permit without being polled, the notification
             // of the next free permit would stay with it: no other build would wake, nor this one if it needs a
             // permit to go on.
