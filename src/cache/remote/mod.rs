@@ -8,6 +8,7 @@
 
 mod answer;
 mod breaker;
+mod claim;
 mod envelope;
 #[cfg_attr(
     not(any(feature = "remote-opendal", feature = "remote-redis")),
@@ -49,6 +50,7 @@ pub use self::settings::RemoteAccess;
 pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
+pub(crate) use self::claim::{Claim, longest_wait};
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};
 pub(crate) use self::tier::Remote;

@@ -50,6 +50,8 @@ pub(super) enum Direction {
 struct Health {
     reads: Breaker,
     writes: Breaker,
+    /// Breaker of claims. A service that refuses them is used without them.
+    claims: Breaker,
     latency: LatencyRecord,
     has_logged_refused: bool,
 }
@@ -72,6 +74,7 @@ impl Service {
         let health = Mutex::new(Health {
             reads: Breaker::default(),
             writes: Breaker::default(),
+            claims: Breaker::default(),
             latency: LatencyRecord::new(settings.budget),
             has_logged_refused: false,
         });
@@ -82,10 +85,11 @@ impl Service {
         lock(&self.health)
     }
 
-    /// Returns how long a build waits for the answer to a request that begins now.
-    pub(super) fn patience(&self, kind: RequestKind) -> Duration {
+    /// Returns how long a build waits for the answer to a request that begins now. `compile` is the expected time of its
+    /// compile, if it is known.
+    pub(super) fn patience(&self, kind: RequestKind, compile: Option<Duration>) -> Duration {
         match kind {
-            RequestKind::Ordinary => self.health().latency.patience(),
+            RequestKind::Ordinary => self.health().latency.patience(compile),
             RequestKind::Probe => Duration::ZERO,
         }
     }
@@ -95,16 +99,41 @@ impl Service {
         self.health().breaker(direction).allow(Instant::now())
     }
 
-    pub(super) fn record_compile(&self, took: Duration) {
-        self.health().latency.record_compile(took);
-    }
-
     pub(super) fn record_late(&self) {
         self.health().latency.record_late();
     }
 
-    pub(super) fn record_answer(&self, took: Duration, found: bool) {
-        self.health().latency.record_answer(took, found);
+    pub(super) fn record_answer(&self, took: Duration, found: bool, compile: Option<Duration>) {
+        self.health().latency.record_answer(took, found, compile);
+    }
+
+    /// Returns how long a build waits for the answer to a claim, and the kind of that request. `None` if a claim is not
+    /// possible or not worthwhile at present. Each claim must be followed by one call of
+    /// [`record_claim`](Self::record_claim).
+    pub(super) fn allow_claim(&self, compile: Option<Duration>) -> Option<(Duration, RequestKind)> {
+        let access = self.settings.access;
+        if !access.reads() || !access.writes() || !self.objects.can_claim() {
+            return None;
+        }
+        let mut health = self.health();
+        let patience = health.latency.claim_patience(compile);
+        if patience.is_zero() || !health.reads.is_closed() || !health.writes.is_closed() {
+            return None;
+        }
+        Some((patience, health.claims.allow(Instant::now())?))
+    }
+
+    /// Records the outcome of a claim. Failures are harmless: the program is compiled without a claim.
+    pub(super) fn record_claim(&self, kind: RequestKind, failure: Option<&Failure>) {
+        let mut health = self.health();
+        let Some(failure) = failure else {
+            health.claims.succeeded();
+            return;
+        };
+        health.claims.failed(Instant::now(), kind, failure.is_permanent);
+        drop(health);
+        let (remote, reason) = (&self.name, &failure.reason);
+        tracing::debug!(%remote, %reason, "a compile could not be claimed in the remote cache");
     }
 
     pub(super) fn succeeded(&self, direction: Direction) {

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::process::{self, stopped};
+
+/// Size in bytes of the part of a lock's file that names the holder.
+pub(super) const HOLDER_BYTES: u64 = 48;
 
 /// Process that holds a lock, as its file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +27,13 @@ impl Holder {
     /// Writes this process into the file of a lock that it holds. If that fails, nobody reads it.
     pub(super) fn write(mut file: &File) {
         let Self { id, namespace } = Self::own();
-        let written =
-            file.set_len(0).and_then(|()| file.write_all(format!("{id} {namespace}\n").as_bytes()));
-        if let Err(error) = written {
+        // A line of a fixed length leaves the rest of the file as it is.
+        let line = format!("{:<1$}\n", format!("{id} {namespace}"), HOLDER_BYTES as usize - 1);
+        let mut write = || -> io::Result<()> {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(line.as_bytes())
+        };
+        if let Err(error) = write() {
             tracing::debug!(%error, "a lock does not say which process holds it");
         }
     }
@@ -34,7 +41,7 @@ impl Holder {
     /// Reads the process that holds a lock, or held it last. Blocks on the file.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
-        let (id, namespace) = text.trim_end().split_once(' ')?;
+        let (id, namespace) = text.lines().next()?.trim_end().split_once(' ')?;
         Some(Self { id: id.parse().ok()?, namespace: namespace.parse().ok()? })
     }
 
@@ -76,7 +83,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
         assert_eq!(Holder::read(&path), None);
-        fs::write(&path, "a longer text than a holder writes, from something else")
+        fs::write(&path, "a text that is longer than the line of a holder, from something else")
             .expect("it can be written");
         assert_eq!(Holder::read(&path), None);
         Holder::write(&File::options().write(true).open(&path).expect("it exists"));

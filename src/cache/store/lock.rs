@@ -8,10 +8,12 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::asked;
 use super::holder::Holder;
 use super::layout::open_own;
+use crate::digest::BuildKey;
 use crate::executor::{unblock, unblock_detached};
 use crate::process;
 
@@ -39,6 +41,11 @@ impl Lock {
     pub(super) fn write_holder(&self) {
         Holder::write(&self.file);
     }
+
+    /// Marks in the locked file, at `path`, that the remote cache was asked for a program.
+    fn mark_asked(&self, path: &Path, key: &BuildKey) {
+        asked::mark(&self.file, path, key);
+    }
 }
 
 impl Drop for Lock {
@@ -65,6 +72,18 @@ impl BackgroundLock {
         if let Some(lock) = self.0.take() {
             // Without a thread, the lock is freed here, when the call is dropped.
             let _ = unblock(move || drop(lock)).await;
+        }
+    }
+
+    /// Like [`release`](Self::release), and first marks in the file of the lock, at `path`, that the remote cache was
+    /// asked for a program.
+    pub(super) async fn release_asked(mut self, path: PathBuf, key: BuildKey) {
+        if let Some(lock) = self.0.take() {
+            let release = move || {
+                lock.mark_asked(&path, &key);
+                drop(lock);
+            };
+            let _ = unblock(release).await;
         }
     }
 }

@@ -60,6 +60,7 @@
 //! file locks that work between machines. Where there are none, Kiln warns once, and each process builds for
 //! itself. A directory on the local disk is faster; `/var/cache` and `XDG_CACHE_HOME` are meant for that.
 
+mod asked;
 mod collect;
 mod entry;
 mod explore;
@@ -444,6 +445,19 @@ impl Store {
         let _permit = self.0.lookups.acquire().await;
         let read = move || Holder::read(&path).map(|holder| (holder, holder.is_stopped()));
         unblock(read).await.ok().flatten()
+    }
+
+    /// Returns whether a process of this machine has asked the remote cache for a program lately, in vain. `false` if
+    /// the file of its build lock does not say so.
+    pub(crate) async fn was_asked(&self, key: &BuildKey) -> bool {
+        let (path, key) = (self.0.layout.build_lock(key), *key);
+        let _permit = self.0.lookups.acquire().await;
+        unblock(move || asked::is_marked(&path, &key)).await.unwrap_or(false)
+    }
+
+    /// Frees the build lock of a program, and leaves word that the remote cache was asked for the program.
+    pub(crate) async fn release_asked(&self, lock: BackgroundLock, key: &BuildKey) {
+        lock.release_asked(self.0.layout.build_lock(key), *key).await;
     }
 
     /// Tries to take a build lock. Blocks on its file.
