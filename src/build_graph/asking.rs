@@ -12,7 +12,9 @@ use super::disk::Miss;
 use super::entry_codec::Loaded;
 use super::trace::{RemoteFindings, RemoteTrail};
 use super::turn::{Purpose, Turn, next_pause};
-use crate::cache::remote::{Answer, Claim, PendingResponse, Remote, Response, longest_wait};
+use crate::cache::remote::{
+    Answer, AnswerWait, Claim, PendingResponse, Remote, Response, longest_wait,
+};
 use crate::cache::store::Entry;
 use crate::error::Result;
 use crate::executor;
@@ -66,7 +68,7 @@ impl Subject {
             }
             if disk.store().was_asked(self.key()).await {
                 let reason = Some("another process of this machine had asked it".to_owned());
-                trail.set(RemoteFindings { reason, is_absent: true, keeps_object: false });
+                trail.set(RemoteFindings { reason, is_absent: true, ..RemoteFindings::default() });
                 let turn = self.next_turn(turn, false).await;
                 return Ok(Asked::Missed { turn, lookup: None });
             }
@@ -100,7 +102,7 @@ impl Subject {
         let lookup = remote.lookup(&self.address(), self.expected_compile())?;
         let response = lookup.response().await;
         if let Response::Pending(_) = response {
-            trail.set_reason("it had not arrived when the compile began");
+            trail.set_late();
             self.graph().counters().remote_races.add_one();
         }
         Some(response)
@@ -114,7 +116,7 @@ impl Subject {
     ) -> Result<Option<(Arc<Built>, Arc<Entry>)>> {
         let (is_absent, keeps_object) = (matches!(answer, Answer::Absent), answer.keeps_object());
         // The answer counts from now on: a compile may end before the program is loaded.
-        trail.set(RemoteFindings { reason: None, is_absent, keeps_object });
+        trail.set(RemoteFindings { is_absent, keeps_object, ..RemoteFindings::default() });
         let reason = match answer {
             Answer::Found(entry) => {
                 let took = Duration::from_micros(entry.manifest().build_microseconds);
@@ -143,19 +145,21 @@ impl Subject {
         Ok(None)
     }
 
-    /// Claims the compile of a program that the remote cache does not have. If another machine has claimed it, waits for
+    /// Claims the compile of a program that the remote cache does not have, or has not sent in time. If another machine has claimed it, waits for
     /// the program, and leaves the slot of this process's turn to other builds meanwhile.
     pub(super) async fn claim(
         self: &Arc<Self>,
         turn: &mut Turn,
         trail: &RemoteTrail,
     ) -> Result<Claimed> {
+        let RemoteFindings { is_absent, is_late, .. } = trail.findings();
         // Links are quick, and their objects are claimed.
-        let can_claim = !self.is_link() && trail.findings().is_absent;
+        let can_claim = !self.is_link() && (is_absent || is_late);
         let Some(remote) = self.graph().remote().filter(|_| can_claim) else {
             return Ok(Claimed::Compile(Claim::Unclaimed));
         };
-        let claim = remote.claim(&self.address(), self.expected_compile()).await;
+        let wait = if is_absent { AnswerWait::Worthwhile } else { AnswerWait::Late };
+        let claim = remote.claim(&self.address(), self.expected_compile(), wait).await;
         if claim != Claim::Elsewhere {
             return Ok(Claimed::Compile(claim));
         }
@@ -187,7 +191,7 @@ impl Subject {
             }
             let pause = next_pause(since.elapsed()).max(MIN_PAUSE).min(left());
             executor::pause(pause).await?;
-            match remote.claim(&address, expected).await {
+            match remote.claim(&address, expected, AnswerWait::UpTo(left().max(MIN_PAUSE))).await {
                 Claim::Elsewhere => {}
                 claim => return Ok(Claimed::Compile(claim)),
             }

@@ -49,6 +49,8 @@ pub(super) struct RemoteFindings {
     pub(super) reason: Option<String>,
     /// Whether it does not have the program, according to its latest answer.
     pub(super) is_absent: bool,
+    /// Whether it has not answered in time.
+    pub(super) is_late: bool,
     /// Whether it has an object that must not be replaced: of a newer version, or one that can be used.
     pub(super) keeps_object: bool,
 }
@@ -57,6 +59,12 @@ impl RemoteTrail {
     /// Records the reason why the remote cache has given no program so far.
     pub(super) fn set_reason(&self, reason: impl Into<String>) {
         lock(&self.0).reason = Some(reason.into());
+    }
+
+    /// Records that the remote cache has not answered before the compile begins.
+    pub(super) fn set_late(&self) {
+        let reason = Some("it had not arrived when the compile began".to_owned());
+        self.set(RemoteFindings { reason, is_late: true, ..RemoteFindings::default() });
     }
 
     /// Replaces the findings.

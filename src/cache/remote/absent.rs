@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::cache::store::{Address, Pending};
 
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
-pub(crate) use self::claim::{Claim, longest_wait};
+pub(crate) use self::claim::{AnswerWait, Claim, longest_wait};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
@@ -39,7 +39,7 @@ impl Remote {
         match self.0 {}
     }
 
-    pub(crate) async fn claim(&self, _: &Address, _: Option<Duration>) -> Claim {
+    pub(crate) async fn claim(&self, _: &Address, _: Option<Duration>, _: AnswerWait) -> Claim {
         match self.0 {}
     }
 

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 /// Shortest and longest wait for the machine that has claimed a compile.
-const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+const WAITS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
 /// Wait for a compile of unknown duration.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(4);
@@ -18,12 +18,23 @@ const WAIT_FACTOR: u32 = 2;
 /// Result of claiming a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Nothing is claimed, and nothing is known of other machines.
+    /// It is not known whether another machine has claimed the compile.
     Unclaimed,
     /// The compile belongs to this machine until then.
     Held(Instant),
     /// Another machine has claimed the compile, or has written the program.
     Elsewhere,
+}
+
+/// Wait for the answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerWait {
+    /// As long as that is worthwhile: the program is absent.
+    Worthwhile,
+    /// Hardly: the lookup of the program has not been answered in time either.
+    Late,
+    /// This time.
+    UpTo(Duration),
 }
 
 /// Returns how long a build waits for the machine that has claimed its compile. `compile` is the expected time of the
@@ -48,7 +59,7 @@ mod tests {
     fn waits_follow_from_the_compile_within_limits() {
         let seconds = Duration::from_secs;
         for (compile, wait) in [
-            (Some(Duration::ZERO), seconds(1)),
+            (Some(Duration::ZERO), seconds(2)),
             (Some(seconds(3)), seconds(6)),
             (Some(seconds(1000)), seconds(30)),
             (Some(Duration::MAX), seconds(30)),

@@ -28,13 +28,9 @@ const COMPILE_DIVISOR: u32 = 20;
 /// slower answers, and for the driver to load the program.
 const LOAD_PART: [u32; 2] = [2, 3];
 
-/// Divisor of the time of a compile: the part in which a remote has to answer, so that claiming the compile is
-/// worthwhile.
-const CLAIM_DIVISOR: u32 = 5;
-
 /// Shortest time that a compile is expected to take. Drivers take longer, and a remote in the same network answers
 /// sooner, however busy the machine is.
-const MIN_COMPILE: Duration = Duration::from_millis(20);
+pub(super) const MIN_COMPILE: Duration = Duration::from_millis(20);
 
 /// Factor of the typical answer time: the wait for a remote that has most programs.
 const LATENCY_FACTOR: u32 = 4;
@@ -103,16 +99,6 @@ impl LatencyRecord {
             (typical * LATENCY_FACTOR).clamp(quick, self.budget).min(longest)
         } else {
             quick.min(longest)
-        }
-    }
-
-    /// Returns how long a build waits for the answer when it claims its compile; zero if that is not worthwhile.
-    pub(crate) fn claim_patience(&self, compile: Option<Duration>) -> Duration {
-        let quick = self.budget / QUICK_DIVISOR;
-        let compile = compile.map_or(quick * CLAIM_DIVISOR, |compile| compile.max(MIN_COMPILE));
-        match self.typical_latency() {
-            Some(typical) if typical <= quick.min(compile / CLAIM_DIVISOR) => quick.min(compile),
-            _ => Duration::ZERO,
         }
     }
 
@@ -205,18 +191,6 @@ mod tests {
         let compile = Some(MS * 20);
         assert_eq!(record.patience(compile), Duration::ZERO, "2 ms are too much of 20 ms");
         assert_eq!(after(&[(MS * 500, false)]).patience(None), Duration::ZERO, "it is slow");
-    }
-
-    #[test]
-    fn compiles_are_claimed_only_if_that_is_cheap() {
-        let claims = |took, compile: Option<u32>| {
-            let record = after(&[(MS * took, false); 4]);
-            !record.claim_patience(compile.map(|compile| MS * compile)).is_zero()
-        };
-        assert!(claims(1, None) && claims(10, Some(100)) && claims(200, Some(5_000)));
-        assert!(!claims(300, None) && !claims(10, Some(40)) && !claims(300, Some(60_000)));
-        let unknown = LatencyRecord::new(BUDGET);
-        assert!(unknown.claim_patience(None).is_zero(), "nothing is known of the service");
     }
 
     #[test]

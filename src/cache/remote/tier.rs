@@ -12,7 +12,7 @@ use futures::future::{Either, select};
 
 use super::answer::{Answer, PendingResponse, Response};
 use super::breaker::RequestKind;
-use super::claim::{self, Claim};
+use super::claim::{self, AnswerWait, Claim};
 use super::envelope::TRAILER;
 use super::locate::{Located, locate};
 use super::objects::{Failure, Objects};
@@ -133,25 +133,35 @@ impl Remote {
     }
 
     /// Claims the compile of a program that the service does not have, so that other machines wait for it. `compile` is
-    /// its expected time, if it is known. Waits for the answer for as long as that is worthwhile.
-    pub(crate) async fn claim(&self, address: &Address, compile: Option<Duration>) -> Claim {
+    /// its expected time, if it is known.
+    pub(crate) async fn claim(
+        &self,
+        address: &Address,
+        compile: Option<Duration>,
+        wait: AnswerWait,
+    ) -> Claim {
         let service = &self.0.service;
         let Some(worker) = self.worker() else { return Claim::Unclaimed };
-        let Some((patience, kind)) = service.allow_claim(compile) else { return Claim::Unclaimed };
-        let lifetime = claim::lifetime(compile);
+        let Some((patience, kind)) = service.allow_claim(compile, wait) else {
+            return Claim::Unclaimed;
+        };
+        let (lifetime, start) = (claim::lifetime(compile), Instant::now());
         let (sender, answer) = oneshot::channel();
         let (service, path) = (service.clone(), path(address));
         worker.spawn(async move {
             let limit = service.settings.timeout;
             let claim = catch_panics(service.objects.claim(&path, lifetime));
-            let claimed = tokio::time::timeout(limit, claim).await;
-            let claimed = claimed.unwrap_or_else(|_| Err(Failure::timeout(limit)));
-            service.record_claim(kind, claimed.as_ref().err());
+            let is_held = tokio::time::timeout(limit, claim).await;
+            let is_held = is_held.unwrap_or_else(|_| Err(Failure::timeout(limit)));
+            service.record_claim(kind, &is_held, start.elapsed());
             // The build may have started its compile meanwhile.
-            let _ = sender.send(claimed);
+            let _ = sender.send(is_held);
         });
+        if patience.is_zero() {
+            return Claim::Unclaimed;
+        }
         match select(answer, executor::pause(patience)).await {
-            Either::Left((Ok(Ok(true)), _)) => Claim::Held(Instant::now() + lifetime),
+            Either::Left((Ok(Ok(true)), _)) => Claim::Held(start + lifetime),
             Either::Left((Ok(Ok(false)), _)) => Claim::Elsewhere,
             Either::Left((Ok(Err(_)) | Err(oneshot::Canceled), _)) | Either::Right(_) => {
                 Claim::Unclaimed
