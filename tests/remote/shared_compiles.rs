@@ -149,13 +149,13 @@ fn a_claim_whose_machine_is_gone_costs_a_wait_and_is_replaced() {
     let capture = LogCapture::begin();
     let there = Machine::new();
     there.build(there.cache(&redis.url()), 1);
-    let (key, object) = redis.only();
+    let (key, _) = redis.only();
     // It never expires, unlike claims of Kiln.
     redis.set(&key, b"");
     let here = Machine::new();
     let (origin, stats) = here.build(here.cache(&redis.url()), 1);
     assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "{stats:?}");
-    assert_eq!(redis.only().1.len(), object.len(), "the program is in the place of the claim");
+    assert!(!redis.only().1.is_empty(), "the program is in the place of the claim");
     let warnings = capture.messages(Level::WARN);
     let is_reported = |message: &String| message.contains("no longer waits for the machine");
     assert!(warnings.len() == 1 && warnings.iter().all(is_reported), "{warnings:#?}");
