@@ -91,7 +91,7 @@ fn programs_load_while_processes_compile() {
             ("KILN_TEST_WORKERS", workers.to_string()),
         ];
         let report = Child::start(&test_name!("child_that_loads"), variables).report();
-        assert!(report["loaded"] > 0 && report["loaded"] % PROGRAMS as u64 == 0);
+        assert!(report["loaded"] > 0 && report["loaded"].is_multiple_of(PROGRAMS as u64));
     }
 }
 
