@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
 
-use super::built::{Built, Origin};
-use super::compile::Subject;
+use super::asking::{Asked, Claimed};
+use super::built::Built;
+use super::compile::{Publish, Subject};
 use super::disk::Miss;
-use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
 use super::strategy::BuildStrategy;
 use super::trace::{RemoteTrail, Trail};
-use super::turn::Turn;
-use crate::cache::remote::{Answer, PendingResponse, Response};
+use super::turn::{Purpose, Turn};
+use crate::cache::remote::{Claim, PendingResponse, Remote};
 use crate::cache::store::Entry;
 use crate::error::{Result, catch_panics};
 
@@ -28,10 +28,20 @@ use crate::error::{Result, catch_panics};
 enum Rest {
     /// Nothing: the program was on the disk, or is not stored. No reference to it is kept.
     Nothing,
-    /// The entry that the remote cache sent is to be written to the disk.
-    Copy(Arc<Entry>),
+    /// The entry that the remote cache sent is to be written to the disk, before other processes have their turn.
+    Copy(Arc<Entry>, Option<Turn>),
     /// The program was compiled, in this time, and is to be stored before other processes have their turn.
-    Save(Arc<Built>, Duration, Turn),
+    Save(Arc<Built>, Duration, Turn, Publish),
+}
+
+/// Program that a build has found or made.
+enum Made {
+    /// The disk had it.
+    Found(Arc<Built>),
+    /// The remote cache sent it.
+    Received(Arc<Built>, Arc<Entry>),
+    /// It was compiled, in this time.
+    Compiled(Arc<Built>, Duration),
 }
 
 /// Builds a node: finds or makes its program, completes the waiters, and stores the program behind them.
@@ -43,7 +53,7 @@ pub(super) async fn build(mut in_flight: InFlight) {
         Err(error) => (Err(error), Rest::Nothing),
     };
     in_flight.end(outcome, &trail);
-    if let Err(error) = catch_panics(store(&in_flight, rest, &trail.remote)).await {
+    if let Err(error) = catch_panics(store(&in_flight, rest)).await {
         tracing::error!(%error, "a program could not be stored");
     }
 }
@@ -60,125 +70,115 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
         let _slot = subject.acquire_slot().await;
         return Ok((subject.compile(linkage).await?, Rest::Nothing));
     }
-    let Trail { miss, remote } = trail;
-    // Without a remote cache, and without objects to gather, the disk is looked at together with the lock.
-    let looks_first = subject.is_link() || subject.graph().remote().is_some();
-    if looks_first && let Some(built) = subject.find_on_disk(miss).await? {
+    let Trail { miss, remote: trail } = trail;
+    let (mut turn, mut lookup) = (None, None);
+    if subject.graph().remote().is_some_and(Remote::is_read) {
+        match subject.ask(miss, trail).await? {
+            Asked::Found(built) => return Ok((built, Rest::Nothing)),
+            Asked::Received(built, entry, turn) => return Ok((built, Rest::Copy(entry, turn))),
+            Asked::Missed { turn: next, lookup: pending } => (turn, lookup) = (next, pending),
+        }
+    } else if subject.is_link()
+        && let Some(built) = subject.find_on_disk(miss).await?
+    {
+        // Without objects to gather, the disk is looked at together with the lock.
         return Ok((built, Rest::Nothing));
     }
-    let late = match ask_remote(subject, remote).await {
-        Some(Response::Answer(answer)) => {
-            let answer = answer
-                .unwrap_or_else(|_canceled| Answer::Failed("it could not be queried".to_owned()));
-            if let Some((built, entry)) = receive(subject, answer, remote).await? {
-                return Ok((built, Rest::Copy(entry)));
-            }
-            None
-        }
-        Some(Response::Pending(answer)) => Some(answer),
-        None => None,
-    };
     // In a box, because the future would otherwise be part of this one twice.
-    let compiling = Box::pin(compile(subject, miss));
-    match late {
-        None => compiling.await,
-        Some(answer) => race(subject, compiling, answer, remote).await,
-    }
+    let compiling = Box::pin(compile(subject, miss, &mut turn, trail));
+    let made = match lookup {
+        None => compiling.await?,
+        Some(_) => race(subject, compiling, &mut lookup, trail).await?,
+    };
+    Ok(match (made, turn) {
+        (Made::Received(built, entry), turn) => (built, Rest::Copy(entry, turn)),
+        (Made::Compiled(built, took), Some(turn)) => {
+            let publish = match lookup {
+                _ if trail.findings().keeps_object => Publish::Never,
+                Some(lookup) => Publish::Unless(lookup),
+                None => Publish::Always,
+            };
+            (built.clone(), Rest::Save(built, took, turn, publish))
+        }
+        (Made::Found(built) | Made::Compiled(built, _), _) => (built, Rest::Nothing),
+    })
 }
 
-/// Compiles or links the program when it is this process's turn, unless another process has stored it by then.
-async fn compile(subject: &Arc<Subject>, miss: &mut Option<Miss>) -> Result<(Arc<Built>, Rest)> {
+/// Compiles or links the program when it is this process's turn, unless another process or machine has stored it by
+/// then. `turn` is this process's turn, if it has begun.
+async fn compile(
+    subject: &Arc<Subject>,
+    miss: &mut Option<Miss>,
+    turn: &mut Option<Turn>,
+    trail: &RemoteTrail,
+) -> Result<Made> {
     // The objects of a linked program are gathered while no lock is held: they have locks of their own, and two
     // processes could otherwise wait for each other.
     let linkage = subject.linkage().await?;
-    let turn = match subject.find_or_take_turn(miss).await? {
-        Either::Left(built) => return Ok((built, Rest::Nothing)),
-        Either::Right(turn) => turn,
+    let turn = match turn {
+        Some(turn) => turn,
+        None => match subject.find_or_take_turn(Purpose::Build, miss).await? {
+            Either::Left(built) => return Ok(Made::Found(built)),
+            Either::Right(taken) => turn.insert(taken),
+        },
+    };
+    let claim = match subject.claim(turn, trail).await? {
+        Claimed::Received(built, entry) => return Ok(Made::Received(built, entry)),
+        Claimed::Compile(claim) => claim,
     };
     let start = Instant::now();
-    let built = subject.compile(linkage).await?;
-    Ok((built.clone(), Rest::Save(built, start.elapsed(), turn)))
-}
-
-/// Queries the remote cache, if that is worthwhile, and waits for its answer for as long as that is worthwhile.
-async fn ask_remote(subject: &Subject, trail: &mut RemoteTrail) -> Option<Response> {
-    let remote = subject.graph().remote()?;
-    trail.reason = Some("it was not queried".to_owned());
-    let lookup = remote.lookup(&subject.address())?;
-    let response = lookup.response().await;
-    if let Response::Pending(_) = response {
-        trail.reason = Some("it had not arrived when the compile began".to_owned());
-        subject.graph().counters().remote_races.add_one();
+    let outcome = subject.compile(linkage).await;
+    if outcome.is_err()
+        && let Claim::Held(until) = claim
+        && Instant::now() < until
+        && let Some(remote) = subject.graph().remote()
+    {
+        remote.end_claim(&subject.address());
     }
-    Some(response)
+    Ok(Made::Compiled(outcome?, start.elapsed()))
 }
 
 /// Compiles the program while the remote cache may still send it. The first to have a program wins; if the
-/// remote cache has none, the compile decides.
+/// remote cache has none, the compile decides. Leaves a lookup that is still pending.
 async fn race(
     subject: &Arc<Subject>,
-    compiling: impl Future<Output = Result<(Arc<Built>, Rest)>> + Unpin,
-    answer: PendingResponse,
-    trail: &mut RemoteTrail,
-) -> Result<(Arc<Built>, Rest)> {
+    compiling: impl Future<Output = Result<Made>> + Unpin,
+    lookup: &mut Option<PendingResponse>,
+    trail: &RemoteTrail,
+) -> Result<Made> {
     let receiving = async {
-        let answer = answer.await.ok()?;
-        receive(subject, answer, trail).await.ok()?
+        let answer = lookup.as_mut()?.await;
+        *lookup = None;
+        subject.receive(answer.ok()?, trail).await.ok()?
     };
     match select(pin!(receiving), compiling).await {
-        Either::Left((Some((built, entry)), _)) => Ok((built, Rest::Copy(entry))),
+        Either::Left((Some((built, entry)), _)) => Ok(Made::Received(built, entry)),
         Either::Left((None, compiling)) => compiling.await,
         Either::Right((made, _)) => made,
     }
 }
 
-/// Loads the program that the remote cache sent, if it sent one.
-async fn receive(
-    subject: &Arc<Subject>,
-    answer: Answer,
-    trail: &mut RemoteTrail,
-) -> Result<Option<(Arc<Built>, Arc<Entry>)>> {
-    let reason = match answer {
-        Answer::Found(entry) => match subject.load(entry, Origin::Remote).await? {
-            (Loaded::Built(built), entry) => {
-                subject.graph().counters().remote_hits.add_one();
-                return Ok(Some((built, entry)));
-            }
-            (Loaded::Refused(reason), _) => {
-                if let Some(remote) = subject.graph().remote() {
-                    remote.refused(&subject.address(), &reason);
-                }
-                reason
-            }
-        },
-        Answer::Absent => "absent".to_owned(),
-        Answer::Refused { reason, is_newer } => {
-            trail.has_newer |= is_newer;
-            reason
-        }
-        Answer::Failed(reason) => reason,
-    };
-    trail.reason = Some(reason);
-    Ok(None)
-}
-
 /// Stores a program, and then lets other processes have their turn.
-async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result<()> {
+async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
     let subject = in_flight.subject();
     match rest {
         Rest::Nothing => {}
-        Rest::Copy(entry) => {
+        Rest::Copy(entry, turn) => {
+            let lock = turn.map(|turn| turn.lock);
             if let Some(disk) = subject.graph().disk() {
                 disk.copy(&subject.address(), &entry).await;
             }
+            if let Some(lock) = lock {
+                lock.release().await;
+            }
         }
-        Rest::Save(built, took, turn) => {
+        Rest::Save(built, took, turn, publish) => {
             let room = subject.room_to_save().await;
             // From here on, the next compile may begin.
             let Turn { slot, lock } = turn;
             drop(slot);
             if room.is_some() {
-                subject.save(in_flight.node(), &built, took, remote.has_newer).await;
+                subject.save(in_flight.node(), &built, took, publish).await;
             }
             drop(room);
             lock.release().await;

@@ -24,6 +24,7 @@ use super::pool::CompilePool;
 use super::refusal::classify;
 use super::signatures::Signatures;
 use crate::backend::Source;
+use crate::cache::remote::PendingResponse;
 use crate::cache::store::{Address, Entry};
 use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
@@ -42,6 +43,14 @@ pub(super) struct Subject {
     key: BuildKey,
     /// Linked modules under the keys of the original texts, if `plan` is the plan of their SPIR-V.
     text_parts: Option<Box<[LinkedModule]>>,
+}
+
+/// Whether a compiled program is written to the remote cache.
+pub(super) enum Publish {
+    Always,
+    /// Unless this lookup, which is still pending, finds it there.
+    Unless(PendingResponse),
+    Never,
 }
 
 /// Inputs of a linked program, besides its plan.
@@ -80,6 +89,16 @@ impl Subject {
     /// Whether the program is looked up in the disk or the remote cache, and stored there.
     pub(super) fn is_stored(&self) -> bool {
         self.plan.is_stored() && (self.graph.disk().is_some() || self.graph.remote().is_some())
+    }
+
+    /// Returns the time that compiling the program is expected to take, if similar compiles are known.
+    pub(super) fn expected_compile(&self) -> Option<Duration> {
+        self.graph.compile_times().expected(self.plan.code_len())
+    }
+
+    /// Records how long compiling the program takes, here or elsewhere.
+    pub(super) fn record_compile(&self, took: Duration) {
+        self.graph.compile_times().record(self.plan.code_len(), took);
     }
 
     /// Returns the permits to begin compiles, or to begin links if the program is linked.
@@ -191,7 +210,7 @@ impl Subject {
         outcome
     }
 
-    /// Compiles the module in a compile process or on a thread, whichever is free first.
+    /// Compiles the module in a compile process. While no process is ready, a thread compiles it if it is free first.
     async fn compile_in_process_or_here(self: &Arc<Self>, processes: &ProcessPool) -> Outcome {
         let encode = |subject: &Self| {
             subject.plan.with_source(subject.graph.slot(&subject.plan).handle(), |source| {
@@ -210,7 +229,7 @@ impl Subject {
             }
         };
         let mut ticket = processes.submit(&self.graph.target(&self.plan), request);
-        if !ticket.is_soon_taken() {
+        if !ticket.is_left_to_processes() {
             // Both futures are dropped here. If one waited for a permit without being polled, the notification
             // of the next free permit would stay with it: no other build would wake, nor this one if it needs a
             // permit to go on.
@@ -324,7 +343,7 @@ impl Subject {
         let node = object.graph.node(&object.plan, key);
         object.graph.keep(node, Ok(Arc::clone(&built)));
         if let Some(_room) = object.room_to_save().await {
-            object.save(node, &built, start.elapsed(), false).await;
+            object.save(node, &built, start.elapsed(), Publish::Always).await;
         }
         Ok(built)
     }
@@ -386,15 +405,16 @@ impl Subject {
         self.with_retries(Priority::Short, load).await
     }
 
-    /// Stores the compiled program of a node. `took` is the duration of the compile.
+    /// Stores the compiled program of a node. `took` is the duration of the compile, and `publish` decides on the remote
+    /// cache.
     pub(super) async fn save(
         self: &Arc<Self>,
         node: BuildId,
         built: &Arc<Built>,
         took: Duration,
-        remote_has_newer: bool,
+        publish: Publish,
     ) {
-        self.graph.compile_times().record(took);
+        self.record_compile(took);
         let (disk, remote) = (self.graph.disk(), self.graph.remote());
         if disk.is_none() && remote.is_none() {
             return;
@@ -414,17 +434,18 @@ impl Subject {
         };
         let bytes = payload.len();
         let file = remote
-            .filter(|_| !remote_has_newer)
+            .filter(|_| !matches!(publish, Publish::Never))
             .map(|remote| (remote, [&payload[..], &rest[..]].concat()));
         if let Some(disk) = disk {
             disk.store().put(&self.address(), payload, rest).await;
         }
         self.graph.reweigh(node, built, bytes);
-        if let Some(remote) = remote {
-            remote.compiled(took);
-        }
         if let Some((remote, file)) = file {
-            remote.put(&self.address(), file);
+            let lookup = match publish {
+                Publish::Unless(lookup) => Some(lookup),
+                Publish::Always | Publish::Never => None,
+            };
+            remote.put(&self.address(), file, lookup);
         }
     }
 

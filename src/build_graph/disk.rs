@@ -16,6 +16,10 @@ use crate::stats::Counters;
 /// written.
 const ENTRIES_IN_MEMORY: usize = 32;
 
+/// Number of programs for which the remote cache is asked at the same time. Each holds its build lock, which is an open
+/// file.
+const QUESTIONS: usize = 32;
+
 /// Time after which a program is not stored if the disk has not written the ones before it. Builds that want to store
 /// theirs keep others from compiling meanwhile, so that entries do not fill the memory.
 const SAVE_PATIENCE: Duration = Duration::from_secs(2);
@@ -28,6 +32,7 @@ pub(crate) struct Disk {
     pub(super) counters: Arc<Counters>,
     loads: Semaphore,
     saves: Semaphore,
+    questions: Arc<Semaphore>,
     /// Whether the disk has taken too long for the entries in memory. No further one waits until it has written one.
     is_slow: AtomicBool,
 }
@@ -43,7 +48,13 @@ pub(crate) enum Miss {
 impl Disk {
     pub(crate) fn new(store: Store, max_wait: Duration, counters: Arc<Counters>) -> Self {
         let [loads, saves] = [ENTRIES_IN_MEMORY; 2].map(Semaphore::new);
-        Self { store, max_wait, counters, loads, saves, is_slow: AtomicBool::new(false) }
+        let questions = Arc::new(Semaphore::new(QUESTIONS));
+        Self { store, max_wait, counters, loads, saves, questions, is_slow: AtomicBool::new(false) }
+    }
+
+    /// Returns the permits to ask the remote cache.
+    pub(super) fn questions(&self) -> &Arc<Semaphore> {
+        &self.questions
     }
 
     /// Returns a guard that [`Store::settled`] waits for.

@@ -101,7 +101,8 @@ impl InFlight {
             Miss::Absent => "absent",
             Miss::Unusable(reason) => reason,
         });
-        let remote = trail.remote.reason.as_deref().filter(|_| result != "remote");
+        let remote = trail.remote.findings().reason;
+        let remote = remote.as_deref().filter(|_| result != "remote");
         let key = *self.subject.key();
         // A waiter that drains the runtime waits for this line.
         catch_and_log("the trace of lookups", || {

@@ -14,6 +14,7 @@
 //! processes must not affect requests that need no child.
 
 mod artifact;
+mod asking;
 mod attached;
 mod build;
 mod built;

@@ -2,6 +2,7 @@
 //! from, and for every SPIR-V translation of OpenCL C, with all fields of its key. For a linked program, also
 //! the library that each symbol comes from.
 
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::disk::Miss;
@@ -10,6 +11,7 @@ use super::link::LinkedSymbol;
 use crate::cache::config::TraceTo;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// Destination of the lines.
 pub(crate) struct LookupTrace(LineWriter);
@@ -37,12 +39,42 @@ pub(super) struct Trail {
     pub(super) remote: RemoteTrail,
 }
 
+/// Findings in the remote cache. A build adds to them while it compiles and its lookup is still pending.
 #[derive(Default)]
-pub(super) struct RemoteTrail {
+pub(super) struct RemoteTrail(Mutex<RemoteFindings>);
+
+#[derive(Clone, Default)]
+pub(super) struct RemoteFindings {
     /// Reason why the remote cache gave no program. `None` if it was not asked.
     pub(super) reason: Option<String>,
-    /// Whether it has an entry of a newer version, which must not be replaced.
-    pub(super) has_newer: bool,
+    /// Whether it does not have the program, according to its latest answer.
+    pub(super) is_absent: bool,
+    /// Whether it has not answered in time.
+    pub(super) is_late: bool,
+    /// Whether it has an object that must not be replaced: of a newer version, or one that can be used.
+    pub(super) keeps_object: bool,
+}
+
+impl RemoteTrail {
+    /// Records the reason why the remote cache has given no program so far.
+    pub(super) fn set_reason(&self, reason: impl Into<String>) {
+        lock(&self.0).reason = Some(reason.into());
+    }
+
+    /// Records that the remote cache has not answered before the compile begins.
+    pub(super) fn set_late(&self) {
+        let reason = Some("it had not arrived when the compile began".to_owned());
+        self.set(RemoteFindings { reason, is_late: true, ..RemoteFindings::default() });
+    }
+
+    /// Replaces the findings.
+    pub(super) fn set(&self, findings: RemoteFindings) {
+        *lock(&self.0) = findings;
+    }
+
+    pub(super) fn findings(&self) -> RemoteFindings {
+        lock(&self.0).clone()
+    }
 }
 
 impl LookupTrace {

@@ -1,4 +1,5 @@
-//! Lookups of programs on the disk, and the decision on which process builds a missing one.
+//! Lookups of programs on the disk, and the decision on which process asks the remote cache for a missing one, and
+//! which one builds it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// compilers.
 const PAUSE_DIVISOR: u32 = 8;
 
-/// Factor of the duration of a typical compile, and smallest patience with a process that compiles.
+/// Factor of the expected duration of a compile, and smallest patience with a process that compiles.
 const PATIENCE_FACTOR: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -46,10 +47,19 @@ pub(super) struct Room<'a> {
     _on_disk: Option<SemaphoreGuard<'a>>,
 }
 
-/// A process's turn to build a program.
+/// Purpose for which a process wants to be the only one of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Asking the remote cache for the program.
+    Ask,
+    /// Calling a compiler or linker.
+    Build,
+}
+
+/// A process's turn to ask for a program or to build it.
 pub(super) struct Turn {
-    /// Permission to call a compiler.
-    pub(super) slot: SemaphoreGuardArc,
+    /// Permission for this purpose. Returned while the process waits for another machine.
+    pub(super) slot: Option<SemaphoreGuardArc>,
     pub(super) lock: BackgroundLock,
 }
 
@@ -74,26 +84,61 @@ impl Subject {
         self.load_found(disk, found, miss).await
     }
 
-    /// Loads the program from the disk, or waits for this process's turn to build it. While another process
-    /// builds it, looks again from time to time.
+    /// Returns a permit for a purpose, if one is free.
+    fn try_permit(&self, purpose: Purpose) -> Option<SemaphoreGuardArc> {
+        match (purpose, self.graph().disk()) {
+            (Purpose::Ask, Some(disk)) => disk.questions().try_acquire_arc(),
+            (Purpose::Ask, None) | (Purpose::Build, _) => self.slots().try_acquire_arc(),
+        }
+    }
+
+    /// Waits for a permit for a purpose.
+    async fn permit(&self, purpose: Purpose) -> SemaphoreGuardArc {
+        match (purpose, self.graph().disk()) {
+            (Purpose::Ask, Some(disk)) => disk.questions().acquire_arc().await,
+            (Purpose::Ask, None) | (Purpose::Build, _) => self.acquire_slot().await,
+        }
+    }
+
+    /// Turns the permission to ask into the one to build, if the build can begin at once. Otherwise, other processes have
+    /// their turn, and do not ask again if this one `has_asked`.
+    pub(super) async fn continue_to_build(&self, turn: Turn, has_asked: bool) -> Option<Turn> {
+        let Turn { slot, lock } = turn;
+        drop(slot);
+        // The objects of a linked program have locks of their own. They are gathered while no lock is held.
+        if !self.is_link()
+            && let Some(slot) = self.try_permit(Purpose::Build)
+        {
+            return Some(Turn { slot: Some(slot), lock });
+        }
+        match self.graph().disk() {
+            Some(disk) if has_asked => disk.store().release_asked(lock, self.key()).await,
+            _ => lock.release().await,
+        }
+        None
+    }
+
+    /// Loads the program from the disk, or waits for this process's turn to ask for it or to build it. While another
+    /// process does so, looks again from time to time. There is a disk if the purpose is to ask.
     pub(super) async fn find_or_take_turn(
         self: &Arc<Self>,
+        purpose: Purpose,
         miss: &mut Option<Miss>,
     ) -> Result<Either<Arc<Built>, Turn>> {
         let Some(disk) = self.graph().disk() else {
             return Ok(Either::Right(Turn {
-                slot: self.acquire_slot().await,
+                slot: Some(self.permit(purpose).await),
                 lock: BackgroundLock::new(None),
             }));
         };
-        // The lock is tried only by builds that can begin at once, so that few files are open, and other
+        // The lock is tried only by builds that can go on at once, so that few files are open, and other
         // processes can build what this one would have to queue.
-        let mut slot = self.slots().try_acquire_arc();
+        let mut slot = self.try_permit(purpose);
         if slot.is_none() {
             if let Some(built) = self.find_on_disk(miss).await? {
                 return Ok(Either::Left(built));
             }
-            slot = Some(self.acquire_slot().await);
+            slot = Some(self.permit(purpose).await);
         }
         let mut wait: Option<Wait> = None;
         loop {
@@ -103,12 +148,15 @@ impl Subject {
                     Either::Right(Try::Busy) => {}
                     Either::Right(Try::Held(lock)) => {
                         return Ok(Either::Right(Turn {
-                            slot,
+                            slot: Some(slot),
                             lock: BackgroundLock::new(Some(lock)),
                         }));
                     }
                     Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
-                        return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
+                        return Ok(Either::Right(Turn {
+                            slot: Some(slot),
+                            lock: BackgroundLock::new(None),
+                        }));
                     }
                 }
             } else if let Some(built) = self.find_on_disk(miss).await? {
@@ -120,11 +168,11 @@ impl Subject {
             });
             if self.is_over(disk, wait).await {
                 disk.counters.lock_timeouts.add_one();
-                let slot = self.acquire_slot().await;
+                let slot = Some(self.permit(purpose).await);
                 return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
             }
             executor::pause(next_pause(wait.since.elapsed())).await?;
-            slot = self.slots().try_acquire_arc();
+            slot = self.try_permit(purpose);
         }
     }
 
@@ -132,8 +180,9 @@ impl Subject {
     /// compiles do. Reports a long wait, once.
     async fn is_over(&self, disk: &Disk, wait: &mut Wait) -> bool {
         let waited = wait.since.elapsed();
-        let typical = self.graph().compile_times().typical();
-        let patience = typical.map(|typical| (typical * PATIENCE_FACTOR).max(MIN_PATIENCE));
+        let expected = self.expected_compile();
+        let patience =
+            expected.map(|expected| expected.saturating_mul(PATIENCE_FACTOR).max(MIN_PATIENCE));
         let is_too_long = waited >= patience.unwrap_or(disk.max_wait).min(disk.max_wait);
         if !is_too_long && waited < FIRST_LOOK {
             return false;
@@ -193,7 +242,7 @@ impl Subject {
                 let took = Duration::from_micros(entry.manifest().build_microseconds);
                 match self.load(entry, Origin::Disk).await?.0 {
                     Loaded::Built(built) => {
-                        self.graph().compile_times().record(took);
+                        self.record_compile(took);
                         counters.disk_bytes_read.add(bytes);
                         counters.disk_hits.add_one();
                         return Ok(Some(built));
@@ -228,7 +277,7 @@ impl Subject {
 }
 
 /// Returns the pause before the next look, after a wait of `waited` for another process.
-fn next_pause(waited: Duration) -> Duration {
+pub(super) fn next_pause(waited: Duration) -> Duration {
     let [shortest, longest] = PAUSES;
     let pause = (waited / PAUSE_DIVISOR).clamp(shortest, longest);
     // The jitter keeps many processes from looking at the same time.

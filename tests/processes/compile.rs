@@ -40,10 +40,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(300);
 
 /// A directory with the script that starts the tool.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         let folder = Self(directory.to_owned());
         folder.place(&format!("exec {}", env!("CARGO_BIN_EXE_kiln")));
         folder
@@ -69,7 +69,7 @@ impl Folder {
         *self.started().last().expect("a process was started")
     }
 
-    fn builder(&self, number: usize) -> RuntimeBuilder {
+    pub(crate) fn builder(&self, number: usize) -> RuntimeBuilder {
         builder().build_child(self.script()).compile_processes(number)
     }
 
@@ -87,7 +87,7 @@ impl Folder {
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let since = Instant::now();
     while !condition() {
         assert!(since.elapsed() < Duration::from_secs(60), "not in time: {what}");
@@ -152,7 +152,7 @@ fn from_its_directory() {
 }
 
 /// Returns a small program that no other call returns.
-fn unique() -> Module {
+pub(crate) fn unique() -> Module {
     let number = fastrand::u64(..);
     Module::opencl_c(format!(
         "kernel void k(global ulong *x) {{ x[get_global_id(0)] = {number}ul; }}"
@@ -160,7 +160,7 @@ fn unique() -> Module {
 }
 
 /// Builds programs until a process compiles.
-async fn warm_up(rt: &Runtime) {
+pub(crate) async fn warm_up(rt: &Runtime) {
     let builds = (0..ENOUGH).map(|_| rt.build(&unique()).start());
     for built in join_all(builds).await {
         built.unwrap();

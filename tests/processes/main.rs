@@ -9,6 +9,8 @@ mod deep_text;
 mod end;
 #[cfg(feature = "cli")]
 mod exhausted;
+#[cfg(feature = "cli")]
+mod loads;
 mod out_of_memory;
 mod signals;
 #[cfg(feature = "cli")]

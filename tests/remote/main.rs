@@ -15,6 +15,10 @@ mod machines;
 mod redis;
 #[cfg(all(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
 mod services;
+#[cfg(feature = "remote-redis")]
+mod shared_compiles;
+#[cfg(feature = "remote-redis")]
+mod slow;
 #[cfg(all(feature = "remote-redis", feature = "remote-webdav"))]
 mod tls;
 #[cfg(feature = "remote-redis")]

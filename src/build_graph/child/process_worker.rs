@@ -34,8 +34,8 @@ struct Worker {
     /// Name of the backend, for the codes of its driver.
     backend: &'static str,
     process: Option<ConnectedProcess>,
-    /// Whether the worker is counted as idle.
-    is_idle: bool,
+    /// Whether the worker is counted as ready.
+    is_ready: bool,
 }
 
 /// Starts a worker that is already counted.
@@ -45,7 +45,7 @@ pub(super) fn start(shared: &Arc<Shared>, number: usize, target: &Target<'_>) {
         preparation: Vec::new(),
         backend: target.info.backend,
         process: None,
-        is_idle: false,
+        is_ready: false,
     };
     match encode_request(target, Task::Prepare, &[]) {
         Ok(request) => worker.preparation = request,
@@ -62,16 +62,16 @@ impl Worker {
         loop {
             if self.process.is_none() {
                 match self.start_process() {
-                    Ok(process) => self.process = Some(process),
+                    Ok(process) => {
+                        self.process = Some(process);
+                        self.set_ready(true);
+                    }
                     Err(_) if self.is_stopped() => return,
                     Err(error) => return self.shared.record_failure(&error),
                 }
             }
             let Some(job) = self.next_job() else { return };
             let reply = self.compile(&job);
-            if self.process.is_some() {
-                self.set_idle();
-            }
             // The build may be gone.
             let _ = job.reply.send(reply);
             if self.process.is_none() && !self.shared.is_needed() {
@@ -84,17 +84,17 @@ impl Worker {
         self.shared.lock().is_closed
     }
 
-    /// Counts the worker as idle. Jobs that are submitted from now on wait for it.
-    fn set_idle(&mut self) {
-        self.shared.lock().idle += 1;
-        self.is_idle = true;
+    /// Counts the worker as ready or not. Builds leave their compiles to workers that are ready.
+    fn set_ready(&mut self, is_ready: bool) {
+        match (std::mem::replace(&mut self.is_ready, is_ready), is_ready) {
+            (false, true) => self.shared.record_ready(),
+            (true, false) => self.shared.record_unready(),
+            _ => {}
+        }
     }
 
     /// Waits for a job. Returns `None` if the worker is to end.
     fn next_job(&mut self) -> Option<Job> {
-        if !self.is_idle {
-            self.set_idle();
-        }
         let since = Instant::now();
         let mut state = self.shared.lock();
         loop {
@@ -102,15 +102,10 @@ impl Worker {
                 return None;
             }
             if let Some(job) = state.queue.pop_front() {
-                state.idle -= 1;
-                self.is_idle = false;
                 return Some(job);
             }
             let has_ended = self.process.as_mut().is_none_or(ConnectedProcess::has_ended);
             if has_ended || since.elapsed() >= IDLE_LIMIT {
-                // While the lock is held, no job is left to this worker.
-                state.idle -= 1;
-                self.is_idle = false;
                 return None;
             }
             let waited = self.shared.changed.wait_timeout(state, CHECK_INTERVAL);
@@ -124,10 +119,14 @@ impl Worker {
         for _ in 0..ATTEMPTS {
             // A process that has ended while it was idle has not tried the program.
             let running = take_running(&mut self.process);
+            if running.is_none() {
+                self.set_ready(false);
+            }
             let mut process = match running.map_or_else(|| self.start_process(), Ok) {
                 Ok(process) => process,
                 Err(error) => return not_started(failure, error),
             };
+            self.set_ready(true);
             let limit = self.shared.children.limit();
             match exchange(&mut process, &job.request, limit, || self.is_stopped()) {
                 Ok((answer, binary)) => {
@@ -241,7 +240,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // The process ends before the worker is no longer counted.
         self.process = None;
-        self.shared.record_end(self.is_idle);
+        self.shared.record_end(self.is_ready);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Compile processes: build children that stay, and compile one program of trusted modules at a time.
 //!
 //! Drivers hardly compile in parallel inside one process. A build that is ready to compile is put into the queue
-//! of the [pool](ProcessPool). A compile process that is free takes it from there; until then, its build may
-//! withdraw it and compile on a thread. A [worker](super::process_worker) drives each process: it is the thread
+//! of the [pool](ProcessPool). A compile process that is free takes it from there. As long as no process is ready,
+//! the build may withdraw it and compile on a thread. Once there are processes, threads leave all compiles to them:
+//! loads of other programs would wait for a compile inside the driver. A [worker](super::process_worker) drives each process: it is the thread
 //! that starts the process and takes builds from the queue for it.
 //!
 //! A process is started ahead once enough builds wait for their turn, so that a few builds do not pay for it. It
@@ -138,8 +139,8 @@ pub(super) struct State {
     waiting: usize,
     /// Number of workers. Each has at most one process.
     workers: usize,
-    /// Number of workers whose process is ready for a job.
-    pub(super) idle: usize,
+    /// Number of workers with a process that was ready when it was last used.
+    ready: usize,
     /// Number of successive failures to start a process.
     failures: u32,
     /// Time before which no process is started, after a failure.
@@ -209,11 +210,11 @@ impl ProcessPool {
         let mut state = self.0.lock();
         let number = state.next_job;
         state.next_job += 1;
-        let is_soon_taken = state.idle > state.queue.len();
+        let is_left_to_processes = state.ready > 0;
         state.queue.push_back(Job { number, request, reply: sender });
         drop(state);
         self.0.changed.notify_one();
-        Ticket { shared: Arc::clone(&self.0), number, reply, is_soon_taken }
+        Ticket { shared: Arc::clone(&self.0), number, reply, is_left_to_processes }
     }
 
     /// Starts a process if the builds that wait justify one more.
@@ -284,15 +285,35 @@ impl Shared {
         }
     }
 
-    /// Records that a worker has ended. Without workers, the jobs in the queue are left to threads.
-    pub(super) fn record_end(&self, was_idle: bool) {
+    /// Records that a worker has a process that is ready.
+    pub(super) fn record_ready(&self) {
+        self.lock().ready += 1;
+    }
+
+    /// Records that a worker's process has failed. Without other ones, the jobs in the queue are left to threads.
+    pub(super) fn record_unready(&self) {
         let mut state = self.lock();
-        state.workers -= 1;
-        state.idle -= usize::from(was_idle);
-        let left =
-            if state.workers == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+        state.ready -= 1;
+        let left = state.take_abandoned();
         drop(state);
         drop(left);
+    }
+
+    /// Records that a worker has ended. Without processes, the jobs in the queue are left to threads.
+    pub(super) fn record_end(&self, was_ready: bool) {
+        let mut state = self.lock();
+        state.workers -= 1;
+        state.ready -= usize::from(was_ready);
+        let left = state.take_abandoned();
+        drop(state);
+        drop(left);
+    }
+}
+
+impl State {
+    /// Takes all jobs out of the queue if no process is ready. Dropping them tells their builds.
+    fn take_abandoned(&mut self) -> VecDeque<Job> {
+        if self.ready == 0 { std::mem::take(&mut self.queue) } else { VecDeque::new() }
     }
 }
 
@@ -310,13 +331,13 @@ pub(in crate::build_graph) struct Ticket {
     shared: Arc<Shared>,
     number: u64,
     reply: oneshot::Receiver<Reply>,
-    is_soon_taken: bool,
+    is_left_to_processes: bool,
 }
 
 impl Ticket {
-    /// Whether a process was idle when the job was submitted, which takes it at once.
-    pub(in crate::build_graph) fn is_soon_taken(&self) -> bool {
-        self.is_soon_taken
+    /// Whether a process was ready when the job was submitted. If none remains, the reply says so.
+    pub(in crate::build_graph) fn is_left_to_processes(&self) -> bool {
+        self.is_left_to_processes
     }
 
     /// Takes the job out of the queue. Returns `false` if a process has it.
@@ -332,7 +353,7 @@ impl Ticket {
     pub(in crate::build_graph) async fn reply(&mut self) -> Reply {
         let reply = (&mut self.reply).await;
         reply.unwrap_or_else(|oneshot::Canceled| {
-            let message = "the compile processes have ended; try again";
+            let message = "no compile process is left; try again";
             Reply::Unavailable(Error::new(ErrorKind::OutOfResources, message))
         })
     }

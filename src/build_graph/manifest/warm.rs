@@ -153,7 +153,7 @@ impl BuildGraph {
 
     /// Returns whether the remote cache has an entry; `None` if that is not known.
     async fn is_in_remote(&self, address: &Address) -> Option<bool> {
-        let answer = match self.remote()?.lookup(address)?.response().await {
+        let answer = match self.remote()?.lookup(address, None)?.response().await {
             Response::Answer(answer) => answer,
             Response::Pending(answer) => answer.await,
         };
@@ -172,7 +172,7 @@ impl BuildGraph {
         if self.is_in_remote(address).await == Some(true) {
             return;
         }
-        remote.put(address, entry.bytes().to_vec());
+        remote.put(address, entry.bytes().to_vec(), None);
         // The queue of writes is short.
         remote.settled().await;
     }

@@ -159,8 +159,8 @@ mod chosen {
         /// Sets the maximum time that a build waits for the remote cache before its compile starts; 2 seconds
         /// by default. A later answer is still used if it arrives before the compile ends.
         ///
-        /// The actual wait is often shorter. It depends on how quickly the remote cache has answered lately,
-        /// and on how often it had the requested program.
+        /// The actual wait is often shorter. It never exceeds the time that the compile is expected to take. It also
+        /// depends on how quickly the remote cache has answered lately, and on how often it had the requested program.
         ///
         /// # Examples
         ///

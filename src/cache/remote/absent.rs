@@ -3,6 +3,8 @@
 
 #[path = "answer.rs"]
 mod answer;
+#[path = "claim.rs"]
+mod claim;
 
 use std::convert::Infallible;
 use std::future::Ready;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use crate::cache::store::{Address, Pending};
 
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
+pub(crate) use self::claim::{AnswerWait, Claim, longest_wait};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
@@ -24,15 +27,27 @@ impl RemoteLookup {
 }
 
 impl Remote {
-    pub(crate) fn lookup(&self, _: &Address) -> Option<RemoteLookup> {
+    pub(crate) fn is_read(&self) -> bool {
         match self.0 {}
     }
 
-    pub(crate) fn put(&self, _: &Address, _: Vec<u8>) {
+    pub(crate) fn lookup(&self, _: &Address, _: Option<Duration>) -> Option<RemoteLookup> {
         match self.0 {}
     }
 
-    pub(crate) fn compiled(&self, _: Duration) {
+    pub(crate) fn look_again(&self, _: &Address, _: Duration) -> Option<RemoteLookup> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn claim(&self, _: &Address, _: Option<Duration>, _: AnswerWait) -> Claim {
+        match self.0 {}
+    }
+
+    pub(crate) fn end_claim(&self, _: &Address) {
+        match self.0 {}
+    }
+
+    pub(crate) fn put(&self, _: &Address, _: Vec<u8>, _: Option<PendingResponse>) {
         match self.0 {}
     }
 

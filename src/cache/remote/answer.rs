@@ -27,3 +27,14 @@ pub(crate) enum Answer {
     /// The lookup failed, for this reason: whether the program is there is unknown.
     Failed(String),
 }
+
+impl Answer {
+    /// Whether the service has an object that is not to be replaced.
+    pub(crate) fn keeps_object(&self) -> bool {
+        match self {
+            Self::Found(_) => true,
+            Self::Refused { is_newer, .. } => *is_newer,
+            Self::Absent | Self::Failed(_) => false,
+        }
+    }
+}

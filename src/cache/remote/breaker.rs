@@ -63,6 +63,11 @@ impl Breaker {
         }
     }
 
+    /// Whether the service is not known to be unavailable.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, BreakerState::Closed { .. })
+    }
+
     /// Records that the service did what was requested, or answered that it cannot be done.
     pub(crate) fn succeeded(&mut self) -> Change {
         // A late success of an earlier request shows as much as a probe.

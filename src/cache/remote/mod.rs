@@ -8,6 +8,8 @@
 
 mod answer;
 mod breaker;
+mod claim;
+mod claim_record;
 mod envelope;
 #[cfg_attr(
     not(any(feature = "remote-opendal", feature = "remote-redis")),
@@ -49,6 +51,7 @@ pub use self::settings::RemoteAccess;
 pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
+pub(crate) use self::claim::{AnswerWait, Claim, longest_wait};
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};
 pub(crate) use self::tier::Remote;

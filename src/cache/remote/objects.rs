@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 /// Outcome of one request to a storage service.
@@ -21,6 +22,22 @@ pub(super) trait Objects: fmt::Debug + Send + Sync {
 
     /// Writes an object, and replaces an existing one.
     fn write<'a>(&'a self, path: &'a str, object: Bytes) -> Outcome<'a, ()>;
+
+    /// Returns whether [`claim`](Self::claim) works.
+    fn can_claim(&self) -> bool {
+        false
+    }
+
+    /// Creates an empty object that expires after `lifetime`, unless there is an object, in one atomic step. Readers
+    /// find no object then. Returns whether it was created.
+    fn claim<'a>(&'a self, _path: &'a str, _lifetime: Duration) -> Outcome<'a, bool> {
+        std::future::ready(Err(Failure::unsupported("the service has no claims"))).boxed()
+    }
+
+    /// Makes a claim expire now.
+    fn end_claim<'a>(&'a self, _path: &'a str) -> Outcome<'a, ()> {
+        std::future::ready(Err(Failure::unsupported("the service has no claims"))).boxed()
+    }
 
     /// Lists the paths of all objects in a folder and its subfolders.
     fn paths<'a>(&'a self, folder: &'a str, timeout: Duration) -> Outcome<'a, Vec<String>>;
@@ -51,6 +68,11 @@ impl Failure {
     pub(super) fn timeout(limit: Duration) -> Self {
         let reason = format!("no answer within {limit:?}");
         Self { reason, is_timeout: true, is_temporary: true, is_permanent: false }
+    }
+
+    pub(super) fn unsupported(reason: &str) -> Self {
+        let reason = reason.to_owned();
+        Self { reason, is_timeout: false, is_temporary: false, is_permanent: true }
     }
 
     pub(super) fn panicked(message: &str) -> Self {

@@ -6,7 +6,9 @@
 //!
 //! `GETRANGE` reads a value, up to one byte more than the limit: Redis does not send the rest of a larger
 //! value, and no separate request for its length is needed. An empty value and a missing one then look the
-//! same, which is harmless because no object is empty. A reply that is larger nevertheless ends its connection.
+//! same, which is harmless because no object is empty. A claim is therefore an empty value in the place of the
+//! object, which the object replaces: readers without claims find nothing. A reply that is larger nevertheless ends
+//! its connection.
 
 mod address;
 mod connect;
@@ -107,6 +109,24 @@ impl Redis {
         self.writes.request(&command).await
     }
 
+    /// Sets a value that is empty, unless there is one, with an expiry. Uses the connection for reads, so that a build
+    /// does not wait for writes.
+    async fn claim(&self, path: &str, lifetime: Duration) -> RedisResult<bool> {
+        let mut command = redis::cmd("SET");
+        command.arg(self.key(path)).arg("").arg("NX").arg("PX").arg(milliseconds(lifetime));
+        // The answer is nil if there is a value.
+        let set: Option<String> = self.reads.request(&command).await?;
+        Ok(set.is_some())
+    }
+
+    /// Lets an empty value expire at once. If another machine has written an object meanwhile, that expires as well, which
+    /// costs one more compile.
+    async fn end_claim(&self, path: &str) -> RedisResult<()> {
+        let mut command = redis::cmd("SET");
+        command.arg(self.key(path)).arg("").arg("XX").arg("PX").arg(1);
+        self.writes.request(&command).await
+    }
+
     fn key(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
     }
@@ -130,12 +150,27 @@ impl Objects for Redis {
         async move { self.write(path, &object).await.map_err(Failure::from) }.boxed()
     }
 
+    fn can_claim(&self) -> bool {
+        true
+    }
+
+    fn claim<'a>(&'a self, path: &'a str, lifetime: Duration) -> Outcome<'a, bool> {
+        async move { self.claim(path, lifetime).await.map_err(Failure::from) }.boxed()
+    }
+
+    fn end_claim<'a>(&'a self, path: &'a str) -> Outcome<'a, ()> {
+        async move { self.end_claim(path).await.map_err(Failure::from) }.boxed()
+    }
+
     fn paths<'a>(&'a self, _: &'a str, _: Duration) -> Outcome<'a, Vec<String>> {
-        let reason = "Redis does not list its objects".to_owned();
-        let unsupported =
-            Failure { reason, is_timeout: false, is_temporary: false, is_permanent: true };
+        let unsupported = Failure::unsupported("Redis does not list its objects");
         std::future::ready(Err(unsupported)).boxed()
     }
+}
+
+/// Returns a time as Redis takes it, in milliseconds and at least one.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Connection that is opened when it is first needed, and again after it is lost. It carries several requests

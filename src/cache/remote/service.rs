@@ -8,6 +8,8 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
 use super::breaker::{Breaker, Change, RequestKind};
+use super::claim::AnswerWait;
+use super::claim_record::ClaimRecord;
 use super::envelope::{self, Refused};
 use super::latency::LatencyRecord;
 use super::objects::{Failure, Limits, Objects};
@@ -50,6 +52,9 @@ pub(super) enum Direction {
 struct Health {
     reads: Breaker,
     writes: Breaker,
+    /// Breaker of claims. A service that refuses them is used without them.
+    claims: Breaker,
+    claimed: ClaimRecord,
     latency: LatencyRecord,
     has_logged_refused: bool,
 }
@@ -72,6 +77,8 @@ impl Service {
         let health = Mutex::new(Health {
             reads: Breaker::default(),
             writes: Breaker::default(),
+            claims: Breaker::default(),
+            claimed: ClaimRecord::default(),
             latency: LatencyRecord::new(settings.budget),
             has_logged_refused: false,
         });
@@ -82,10 +89,11 @@ impl Service {
         lock(&self.health)
     }
 
-    /// Returns how long a build waits for the answer to a request that begins now.
-    pub(super) fn patience(&self, kind: RequestKind) -> Duration {
+    /// Returns how long a build waits for the answer to a request that begins now. `compile` is the expected time of its
+    /// compile, if it is known.
+    pub(super) fn patience(&self, kind: RequestKind, compile: Option<Duration>) -> Duration {
         match kind {
-            RequestKind::Ordinary => self.health().latency.patience(),
+            RequestKind::Ordinary => self.health().latency.patience(compile),
             RequestKind::Probe => Duration::ZERO,
         }
     }
@@ -95,16 +103,60 @@ impl Service {
         self.health().breaker(direction).allow(Instant::now())
     }
 
-    pub(super) fn record_compile(&self, took: Duration) {
-        self.health().latency.record_compile(took);
-    }
-
     pub(super) fn record_late(&self) {
         self.health().latency.record_late();
     }
 
-    pub(super) fn record_answer(&self, took: Duration, found: bool) {
-        self.health().latency.record_answer(took, found);
+    pub(super) fn record_answer(&self, took: Duration, found: bool, compile: Option<Duration>) {
+        self.health().latency.record_answer(took, found, compile);
+    }
+
+    /// Returns how long a build waits for the answer to a claim, and the kind of that request. `None` if no claim is
+    /// possible at present. Each claim must be followed by one call of [`record_claim`](Self::record_claim).
+    pub(super) fn allow_claim(
+        &self,
+        compile: Option<Duration>,
+        wait: AnswerWait,
+    ) -> Option<(Duration, RequestKind)> {
+        let access = self.settings.access;
+        if !access.reads() || !access.writes() || !self.objects.can_claim() {
+            return None;
+        }
+        let mut health = self.health();
+        if !health.reads.is_closed() || !health.writes.is_closed() {
+            return None;
+        }
+        let kind = health.claims.allow(Instant::now())?;
+        let budget = self.settings.budget;
+        let patience = match wait {
+            AnswerWait::Worthwhile => health.claimed.patience(compile, budget),
+            AnswerWait::Late => health.claimed.late_patience(compile, budget),
+            AnswerWait::UpTo(patience) => patience,
+        };
+        Some((patience, kind))
+    }
+
+    /// Records the outcome of a claim: whether it `is_held` by this machine, and the time that the answer took. Failures
+    /// are harmless: the program is compiled without a claim.
+    pub(super) fn record_claim(
+        &self,
+        kind: RequestKind,
+        is_held: &Result<bool, Failure>,
+        took: Duration,
+    ) {
+        let mut health = self.health();
+        match is_held {
+            Ok(is_held) => {
+                health.claimed.record(took, !is_held);
+                health.claims.succeeded();
+            }
+            Err(failure) => {
+                health.claims.failed(Instant::now(), kind, failure.is_permanent);
+                drop(health);
+                let (remote, reason) = (&self.name, &failure.reason);
+                tracing::debug!(%remote, %reason, "a compile could not be claimed");
+            }
+        }
     }
 
     pub(super) fn succeeded(&self, direction: Direction) {

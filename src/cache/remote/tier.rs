@@ -10,8 +10,9 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::answer::{Answer, Response};
+use super::answer::{Answer, PendingResponse, Response};
 use super::breaker::RequestKind;
+use super::claim::{self, AnswerWait, Claim};
 use super::envelope::TRAILER;
 use super::locate::{Located, locate};
 use super::objects::{Failure, Objects};
@@ -98,22 +99,94 @@ impl Remote {
         worker.get()
     }
 
-    /// Returns the lookup of an entry, or `None` if a lookup is not worthwhile at present. The lookup counts as
-    /// a request to the service in the circuit breaker, so the caller must start it. Never blocks.
-    pub(crate) fn lookup(&self, address: &Address) -> Option<RemoteLookup> {
+    /// Whether entries are looked up in the service.
+    pub(crate) fn is_read(&self) -> bool {
+        self.0.service.settings.access.reads()
+    }
+
+    /// Returns the lookup of an entry, or `None` if a lookup is not worthwhile at present. `compile` is the expected
+    /// time of the program's compile, if it is known. The lookup counts as a request to the service in the circuit
+    /// breaker, so the caller must start it. Never blocks.
+    pub(crate) fn lookup(
+        &self,
+        address: &Address,
+        compile: Option<Duration>,
+    ) -> Option<RemoteLookup> {
         let service = &self.0.service;
-        if !service.settings.access.reads() {
+        if !self.is_read() {
             return None;
         }
         let worker = self.worker()?.clone();
         let kind = service.allow(Direction::Reads)?;
-        let patience = service.patience(kind);
-        Some(RemoteLookup { service: service.clone(), worker, address: *address, kind, patience })
+        let patience = service.patience(kind, compile);
+        let (service, address) = (service.clone(), *address);
+        let request = Request { service, address, kind, compile, is_repeated: false };
+        Some(RemoteLookup { request, worker, patience })
     }
 
-    /// Writes an entry's file in the background, and replaces any object there. Never blocks: the entry is not
-    /// written if the queue is full.
-    pub(crate) fn put(&self, address: &Address, file: Vec<u8>) {
+    /// Returns another lookup of an entry that was absent, which waits up to `patience`. It counts neither as a miss
+    /// nor for the latency of the service.
+    pub(crate) fn look_again(&self, address: &Address, patience: Duration) -> Option<RemoteLookup> {
+        let RemoteLookup { request, worker, .. } = self.lookup(address, None)?;
+        let request = Request { is_repeated: true, ..request };
+        Some(RemoteLookup { request, worker, patience })
+    }
+
+    /// Claims the compile of a program that the service does not have, so that other machines wait for it. `compile` is
+    /// its expected time, if it is known.
+    pub(crate) async fn claim(
+        &self,
+        address: &Address,
+        compile: Option<Duration>,
+        wait: AnswerWait,
+    ) -> Claim {
+        let service = &self.0.service;
+        let Some(worker) = self.worker() else { return Claim::Unclaimed };
+        let Some((patience, kind)) = service.allow_claim(compile, wait) else {
+            return Claim::Unclaimed;
+        };
+        let (lifetime, start) = (claim::lifetime(compile), Instant::now());
+        let (sender, answer) = oneshot::channel();
+        let (service, path) = (service.clone(), path(address));
+        worker.spawn(async move {
+            let limit = service.settings.timeout;
+            let claim = catch_panics(service.objects.claim(&path, lifetime));
+            let is_held = tokio::time::timeout(limit, claim).await;
+            let is_held = is_held.unwrap_or_else(|_| Err(Failure::timeout(limit)));
+            service.record_claim(kind, &is_held, start.elapsed());
+            // The build may have started its compile meanwhile.
+            let _ = sender.send(is_held);
+        });
+        if patience.is_zero() {
+            return Claim::Unclaimed;
+        }
+        match select(answer, executor::pause(patience)).await {
+            Either::Left((Ok(Ok(true)), _)) => Claim::Held(start + lifetime),
+            Either::Left((Ok(Ok(false)), _)) => Claim::Elsewhere,
+            Either::Left((Ok(Err(_)) | Err(oneshot::Canceled), _)) | Either::Right(_) => {
+                Claim::Unclaimed
+            }
+        }
+    }
+
+    /// Ends a claim whose compile has failed, in the background, so that other machines do not wait for it.
+    pub(crate) fn end_claim(&self, address: &Address) {
+        let Some(worker) = self.worker() else { return };
+        let (service, path, pending) = (self.0.service.clone(), path(address), self.begin());
+        worker.queue_write(Box::pin(async move {
+            let limit = service.settings.timeout;
+            let ended = tokio::time::timeout(limit, service.objects.end_claim(&path)).await;
+            if !matches!(ended, Ok(Ok(()))) {
+                let remote = &service.name;
+                tracing::debug!(%remote, path, "a claim lasts until it expires");
+            }
+            drop(pending);
+        }));
+    }
+
+    /// Writes an entry's file in the background, and replaces any object there, unless `lookup` is given and finds a
+    /// usable object. Never blocks: the entry is not written if the queue is full.
+    pub(crate) fn put(&self, address: &Address, file: Vec<u8>, lookup: Option<PendingResponse>) {
         let Inner { service, queue, has_logged_full, .. } = &*self.0;
         if !service.settings.access.writes() {
             return;
@@ -135,7 +208,13 @@ impl Remote {
         };
         let (service, address, pending) = (service.clone(), *address, self.begin());
         worker.queue_write(Box::pin(async move {
-            put(&service, &address, file).await;
+            let is_there = match lookup {
+                Some(lookup) => lookup.await.is_ok_and(|answer| answer.keeps_object()),
+                None => false,
+            };
+            if !is_there {
+                put(&service, &address, file).await;
+            }
             drop((slot, pending));
         }));
     }
@@ -172,11 +251,6 @@ impl Remote {
         }
     }
 
-    /// Records the time of a compile, from which waiting times are derived.
-    pub(crate) fn compiled(&self, took: Duration) {
-        self.0.service.record_compile(took);
-    }
-
     /// Reports an entry that the driver did not load.
     pub(crate) fn refused(&self, address: &Address, reason: &str) {
         self.0.service.refused(&path(address), reason);
@@ -207,19 +281,29 @@ impl fmt::Debug for Remote {
 
 /// Lookup in the service that is ready to be started.
 pub(crate) struct RemoteLookup {
-    service: Arc<Service>,
+    request: Request,
     worker: Arc<Worker>,
+    patience: Duration,
+}
+
+/// Request for an entry.
+struct Request {
+    service: Arc<Service>,
     address: Address,
     kind: RequestKind,
-    patience: Duration,
+    /// Expected time of the program's compile, if it is known.
+    compile: Option<Duration>,
+    /// Whether the entry was looked up before for the same build.
+    is_repeated: bool,
 }
 
 impl RemoteLookup {
     /// Starts the lookup, and waits for its answer for as long as that is worthwhile.
     pub(crate) async fn response(self) -> Response {
         let (sender, answer) = oneshot::channel();
-        let Self { service, worker, address, kind, patience } = self;
-        worker.spawn(look_up(service.clone(), address, kind, sender));
+        let Self { request, worker, patience } = self;
+        let (service, is_repeated) = (request.service.clone(), request.is_repeated);
+        worker.spawn(look_up(request, sender));
         if patience.is_zero() {
             return Response::Pending(answer);
         }
@@ -227,7 +311,9 @@ impl RemoteLookup {
         match select(answer, executor::pause(patience)).await {
             Either::Left((answer, _)) => Response::Answer(answer),
             Either::Right((_, answer)) => {
-                service.record_late();
+                if !is_repeated {
+                    service.record_late();
+                }
                 Response::Pending(answer)
             }
         }
@@ -262,12 +348,8 @@ impl Drop for QueueSlot {
 /// Reads an entry, and sends the answer. Even if the receiver is dropped, the read continues for the longer of
 /// the budget and the timeout, so that the state of the service is recorded. After that, it continues only
 /// while the receiver exists.
-async fn look_up(
-    service: Arc<Service>,
-    address: Address,
-    kind: RequestKind,
-    mut sender: oneshot::Sender<Answer>,
-) {
+async fn look_up(request: Request, mut sender: oneshot::Sender<Answer>) {
+    let Request { service, address, kind, compile, is_repeated } = request;
     let start = Instant::now();
     let budget = service.settings.budget;
     let mut read = Box::pin(catch_panics(service.read(&address)));
@@ -293,9 +375,12 @@ async fn look_up(
     let answer = match found {
         // A late answer means that the service is slow, not that it is unavailable.
         Ok(found) => {
-            service.record_answer(start.elapsed(), matches!(found, ReadOutcome::Entry(_)));
+            if !is_repeated {
+                let is_found = matches!(found, ReadOutcome::Entry(_));
+                service.record_answer(start.elapsed(), is_found, compile);
+            }
             service.succeeded(Direction::Reads);
-            if matches!(found, ReadOutcome::Absent) {
+            if matches!(found, ReadOutcome::Absent) && !is_repeated {
                 counters.remote_misses.add_one();
             }
             to_answer(&service, &address, found)

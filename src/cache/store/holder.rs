@@ -1,12 +1,17 @@
 //! Holders of build locks: each writes into the lock's file which process it is, for those that wait.
 
 use std::fmt;
+use std::io::SeekFrom;
 use std::path::Path;
 
 use async_fs::File;
+use futures::io::AsyncSeekExt;
 
 use super::files;
 use crate::process::{self, stopped};
+
+/// Size in bytes of the part of a lock's file that names the holder.
+pub(super) const HOLDER_BYTES: u64 = 48;
 
 /// Process that holds a lock, as its file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +30,10 @@ impl Holder {
     /// Writes this process into the file of a lock that it holds. If that fails, nobody reads it.
     pub(super) async fn write(file: &mut File) {
         let Self { id, namespace } = Self::own();
-        let line = format!("{id} {namespace}\n");
-        let written = match file.set_len(0).await {
-            Ok(()) => files::write(file, &[line.as_bytes()]).await,
+        // A line of a fixed length leaves the rest of the file as it is.
+        let line = format!("{:<1$}\n", format!("{id} {namespace}"), HOLDER_BYTES as usize - 1);
+        let written = match file.seek(SeekFrom::Start(0)).await {
+            Ok(_) => files::write(file, &[line.as_bytes()]).await,
             Err(error) => Err(error),
         };
         if let Err(error) = written {
@@ -38,7 +44,7 @@ impl Holder {
     /// Reads the process that holds a lock, or held it last.
     pub(super) async fn read(path: &Path) -> Option<Self> {
         let text = async_fs::read_to_string(path).await.ok()?;
-        let (id, namespace) = text.trim_end().split_once(' ')?;
+        let (id, namespace) = text.lines().next()?.trim_end().split_once(' ')?;
         Some(Self { id: id.parse().ok()?, namespace: namespace.parse().ok()? })
     }
 
@@ -84,7 +90,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
         assert_eq!(block_on(Holder::read(&path)), None);
-        fs::write(&path, "a longer text than a holder writes, from something else")
+        fs::write(&path, "a text that is longer than the line of a holder, from something else")
             .expect("it can be written");
         assert_eq!(block_on(Holder::read(&path)), None);
         let file = fs::File::options().write(true).open(&path).expect("it exists");

@@ -8,11 +8,12 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::files;
 use super::holder::Holder;
-use crate::executor::{FilePermit, unblock, unblock_detached};
+use super::{asked, files};
+use crate::digest::BuildKey;
+use crate::executor::{Completed, FilePermit, unblock, unblock_detached};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -42,6 +43,16 @@ impl Lock {
             Err(error) => tracing::debug!(%error, "a lock does not say which process holds it"),
         }
     }
+
+    /// Marks in the locked file, at `path`, that the remote cache was asked for a program.
+    async fn mark_asked(&self, path: &Path, key: &BuildKey) {
+        match self.file.try_clone() {
+            Ok(file) => asked::mark(&mut file.into(), path, key).await,
+            Err(error) => {
+                tracing::debug!(%error, "a lock does not say that the remote cache was asked");
+            }
+        }
+    }
 }
 
 impl Drop for Lock {
@@ -68,6 +79,20 @@ impl BackgroundLock {
         if let Some(lock) = self.0.take() {
             // Without a thread, the lock is freed here, when the call is dropped.
             let _ = unblock(move || drop(lock)).await;
+        }
+    }
+
+    /// Like [`release`](Self::release), and first marks in the file of the lock, at `path`, that the remote cache was
+    /// asked for a program.
+    pub(super) async fn release_asked(mut self, path: PathBuf, key: BuildKey) {
+        let Some(lock) = self.0.take() else { return };
+        let release = async move {
+            let permit = FilePermit::acquire().await?;
+            lock.mark_asked(&path, &key).await;
+            permit.run(move || drop(lock)).await.map_err(io::Error::other)
+        };
+        if let Err(error) = Completed::new(release).await {
+            tracing::debug!(%error, "a lock is freed only with its file");
         }
     }
 }

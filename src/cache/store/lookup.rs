@@ -11,8 +11,8 @@ use futures::future::{Either, select};
 
 use super::entry::{Entry, Unusable, decode_for};
 use super::layout::{self, Address};
-use super::lock::{self, Try};
-use super::{Holder, Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store, files};
+use super::lock::{self, BackgroundLock, Try};
+use super::{Holder, Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store, asked, files};
 use crate::digest::BuildKey;
 use crate::executor::{Completed, FilePermit, pause, run_in_background};
 use crate::process::file::is_not_regular;
@@ -104,6 +104,22 @@ impl Store {
             Some((holder, is_stopped))
         };
         self.in_time(read).await.ok().flatten()
+    }
+
+    /// Returns whether a process of this machine has asked the remote cache for a program lately, in vain. `false` if
+    /// the file of its build lock does not say so.
+    pub(crate) async fn was_asked(&self, key: &BuildKey) -> bool {
+        let (path, key) = (self.0.layout.build_lock(key), *key);
+        let read = move |permit| async move {
+            let _permit: FilePermit = permit;
+            asked::is_marked(&path, &key).await
+        };
+        self.in_time(read).await.unwrap_or(false)
+    }
+
+    /// Frees the build lock of a program, and leaves word that the remote cache was asked for the program.
+    pub(crate) async fn release_asked(&self, lock: BackgroundLock, key: &BuildKey) {
+        lock.release_asked(self.0.layout.build_lock(key), *key).await;
     }
 
     /// Makes calls on the disk with a permit. They go on in the background if the future is dropped.

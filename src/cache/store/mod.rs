@@ -71,6 +71,7 @@
 //! file locks that work between machines. Where there are none, Kiln warns once, and each process builds for
 //! itself. A directory on the local disk is faster; `/var/cache` and `XDG_CACHE_HOME` are meant for that.
 
+mod asked;
 mod collect;
 mod entry;
 mod explore;

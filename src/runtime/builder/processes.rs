@@ -67,12 +67,13 @@ impl RuntimeBuilder {
     /// threads, but a process takes memory and about as long to start as to compile a few programs.
     ///
     /// The processes are [build children](Self::build_child). One is started for each 16 builds that wait to be
-    /// compiled, up to this number. Meanwhile, and beside fewer processes than
-    /// [`compile_workers`](Self::compile_workers), threads compile. A process compiles one program at a time, from
-    /// OpenCL C or SPIR-V, and this process loads the binary. It ends after 30 seconds without a program, when it
-    /// takes more than 1 GiB of memory, and with the runtime or the application, however that ends. Objects, programs
-    /// that the driver links, native modules and simulated devices need no process. Untrusted modules have child
-    /// processes of their own.
+    /// compiled, up to this number. Until one is ready, threads compile, up to
+    /// [`compile_workers`](Self::compile_workers) at a time; from then on, threads only load these programs, because
+    /// loads would wait for a compile inside the driver. A process compiles one program at a time, from OpenCL C or
+    /// SPIR-V, and this process loads the binary. It ends after 30 seconds without a program, when it takes more than
+    /// 1 GiB of memory, and with the runtime or the application, however that ends. Objects, programs that the driver
+    /// links, native modules and simulated devices need no process. Untrusted modules have child processes of their
+    /// own.
     ///
     /// If a process crashes, is killed, or exceeds the [limit](Self::build_child_limit), another process tries the
     /// program once more; if that fails as well, the build fails like that of an untrusted module. If no process can

@@ -2,9 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Effect on the data that the service sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) enum Mode {
     Passes,
     /// Data does not arrive until the mode changes.
     Hangs,
-    /// Data arrives after this delay.
+    /// Data arrives this time after the service has sent it, as over a long line.
     Slow(Duration),
     /// Data does not arrive, even after the mode changes: existing connections stay silent forever.
     Mutes,
@@ -93,13 +93,32 @@ impl Shared {
         }
         let (from, to, shared) = (clone(client), clone(server), self.clone());
         thread::spawn(move || {
-            pass(from, to, |bytes| {
+            let mut reader = from.try_clone().expect("there are descriptors");
+            let mut bytes = vec![0; 1 << 16];
+            let next = || {
+                let length = reader.read(&mut bytes).unwrap_or(0);
+                (Instant::now(), bytes[..length].to_vec())
+            };
+            pass(from, to, next, |_, bytes| {
                 shared.listen(bytes);
                 Some(bytes.len())
             });
         });
         let (from, to, shared) = (clone(server), clone(client), self.clone());
-        thread::spawn(move || pass(from, to, |bytes| shared.admit(bytes)));
+        let (sender, sent) = mpsc::channel();
+        let mut reader = clone(server);
+        thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                if sender.send((Instant::now(), bytes[..length].to_vec())).is_err() {
+                    return;
+                }
+            }
+        });
+        thread::spawn(move || {
+            let next = || sent.recv().unwrap_or_else(|_| (Instant::now(), Vec::new()));
+            pass(from, to, next, |since, bytes| shared.admit(since, bytes));
+        });
     }
 
     /// Records the HTTP request that `bytes` begin with, if any. This relies on clients that begin a request
@@ -113,14 +132,14 @@ impl Shared {
     }
 
     /// Returns the number of bytes of the service's data that arrive; `None` ends the connection.
-    fn admit(&self, bytes: &[u8]) -> Option<usize> {
+    fn admit(&self, since: Instant, bytes: &[u8]) -> Option<usize> {
         let mode = self.mode.lock().expect("no thread panicked");
         let mode = self.changed.wait_while(mode, |mode| *mode == Mode::Hangs);
         let mode = *mode.expect("no thread panicked");
         match mode {
             Mode::Passes | Mode::Hangs => Some(bytes.len()),
             Mode::Slow(delay) => {
-                thread::sleep(delay);
+                thread::sleep(delay.saturating_sub(since.elapsed()));
                 Some(bytes.len())
             }
             Mode::Mutes => loop {
@@ -132,15 +151,20 @@ impl Shared {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, admit: impl Fn(&[u8]) -> Option<usize>) {
+/// Passes on the data that `next` returns, each part with the time of its arrival, until a part is empty.
+fn pass(
+    from: TcpStream,
+    mut to: TcpStream,
+    mut next: impl FnMut() -> (Instant, Vec<u8>),
+    admit: impl Fn(Instant, &[u8]) -> Option<usize>,
+) {
     let mut copy = || -> io::Result<()> {
-        let mut bytes = vec![0; 1 << 16];
         loop {
-            let length = from.read(&mut bytes)?;
-            match admit(&bytes[..length]) {
-                Some(admitted) if length > 0 => {
+            let (since, bytes) = next();
+            match admit(since, &bytes) {
+                Some(admitted) if !bytes.is_empty() => {
                     to.write_all(&bytes[..admitted])?;
-                    if admitted < length {
+                    if admitted < bytes.len() {
                         return Ok(());
                     }
                 }
