@@ -134,7 +134,7 @@ impl BuildGraph {
         let key = self.key(&plan);
         let node = self.node(&plan, key);
         let (shared, promise) = loop {
-            if let Some(outcome) = self.kept(node).or_else(|| self.containing_program(&plan)) {
+            if let Some(outcome) = self.memory().get(node).or_else(|| self.containing_program(&plan)) {
                 count(Found::Kept);
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
                     built.distrust();
@@ -151,7 +151,7 @@ impl BuildGraph {
             }
             // The build may have ended since the first lookup. The next iteration takes its outcome, because
             // `get` may free programs, which must not happen under the mutex.
-            if self.has_kept(node) {
+            if self.memory().contains(node) {
                 continue;
             }
             let (shared, promise) = shared_outcome();
