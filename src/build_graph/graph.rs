@@ -16,6 +16,7 @@ use super::disk::Disk;
 use super::footprint::DriverMemory;
 use super::fusion::Attempts;
 use super::fusion::known::Fusions;
+use super::in_flight::Outcomes;
 use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::manifest::ManifestRecorder;
@@ -25,7 +26,6 @@ use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
 use super::progress::ProgressCounter;
-use super::shared_outcome::SharedOutcome;
 use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
 use super::trace::{Line, LookupTrace};
@@ -87,7 +87,7 @@ pub(crate) struct BuildGraph {
     memory: Memory,
     /// Memory that the devices' drivers take for programs, for each device in the order of `Setting::devices`.
     drivers: Box<[Option<Arc<DriverMemory>>]>,
-    in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
+    in_flight: Mutex<HashMap<BuildId, Outcomes>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     attempts: Attempts,
@@ -478,7 +478,7 @@ impl BuildGraph {
         self.memory.fill_stats(stats);
     }
 
-    pub(super) fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, Outcomes>> {
         // Each holder of the lock changes the map in one call: a panic leaves no partial change.
         lock(&self.in_flight)
     }
