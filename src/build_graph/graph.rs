@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
+use async_lock::Semaphore;
+
 use super::checked::{Checked, CheckedKernels};
 use super::child::{Children, ProcessPool, Target};
 use super::compile_times::CompileTimes;
@@ -91,6 +93,8 @@ pub(crate) struct BuildGraph {
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     attempts: Attempts,
+    /// Permits to build fused kernels in the background, for each device in the order of `Setting::devices`.
+    background_builds: Box<[Arc<Semaphore>]>,
     recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
     /// Checked programs that are in use.
     checked: Mutex<HashMap<CheckedId, Weak<CheckedKernels>>>,
@@ -119,6 +123,8 @@ impl BuildGraph {
         let drivers = setting.devices.iter().map(|slot| DriverMemory::of(slot.handle()));
         let drivers: Box<[_]> = drivers.collect();
         let memory = Memory::new(setting.memory_limit, Arc::clone(&setting.counters));
+        let permit = |_: &Arc<DeviceSlot>| Arc::new(Semaphore::new(1));
+        let background_builds = setting.devices.iter().map(permit).collect();
         let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
         let (in_flight, attempts, fusions) =
             (Mutex::default(), Attempts::default(), Fusions::new());
@@ -132,6 +138,7 @@ impl BuildGraph {
             libraries,
             fusions,
             attempts,
+            background_builds,
             recorders: RwLock::default(),
             checked: Mutex::default(),
             progress: ProgressCounter::default(),
@@ -174,6 +181,11 @@ impl BuildGraph {
 
     pub(super) fn attempts(&self) -> &Attempts {
         &self.attempts
+    }
+
+    /// Returns the permit to build a fused kernel for a device in the background.
+    pub(super) fn background_builds(&self, device: usize) -> &Arc<Semaphore> {
+        &self.background_builds[device]
     }
 
     pub(super) fn fusions(&self) -> &Fusions {
