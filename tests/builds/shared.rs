@@ -525,7 +525,7 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
 everywhere! {
     async fn programs_evicted_from_memory_still_run(rt: Runtime) {
         let mut modules = Vec::new();
-        // What the driver takes for a program is measured anew meanwhile.
+        // Enough programs, although the estimate of what the driver takes for each changes meanwhile.
         for number in 0..40 {
             modules.push(module_for(&rt, &source(number)).await);
         }

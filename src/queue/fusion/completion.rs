@@ -97,14 +97,16 @@ impl FusionLookup {
         self.scheduler.shared().graph.clone().fuse(request).await
     }
 
-    /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than `limit`.
+    /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than `limit`. If `hurries` is set, this
+    /// hardly waits while another kernel is overdue.
     pub(crate) async fn fusion_within(
         &self,
         snapshot: &LaunchSnapshot,
         limit: Duration,
+        hurries: bool,
     ) -> Result<Awaited> {
         let request = self.built_request(snapshot).await?;
-        self.scheduler.shared().graph.clone().fuse_within(request, limit).await
+        self.scheduler.shared().graph.clone().fuse_within(request, limit, hurries).await
     }
 
     /// Builds the launches' programs if necessary. The launches need them in any case.
@@ -204,7 +206,7 @@ impl Completion {
     /// Fuses the launches, and runs them.
     async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
         let wait = self.queue.scheduler.shared().fusion_wait(self.is_required);
-        let fusion = lookup.fusion_within(&snapshot, wait).await;
+        let fusion = lookup.fusion_within(&snapshot, wait, true).await;
         let failure = snapshot.failure().await;
         // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
@@ -389,9 +391,9 @@ impl Completion {
 
     /// Runs the launches one by one, because their kernel was not built within the limit.
     fn unfused_because_overdue(self, overdue: Overdue) -> Result<FusionOutcome> {
-        let limit = self.queue.scheduler.shared().fusion_wait(self.is_required);
-        let why = Unfused::Overdue { kernel: overdue.kernel, limit };
-        if overdue.has_waited {
+        let Overdue { kernel, limit, has_waited } = overdue;
+        let why = Unfused::Overdue { kernel, limit };
+        if has_waited {
             tracing::warn!(%why, "launches are not fused");
         }
         self.unfused(why)

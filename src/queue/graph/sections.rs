@@ -136,7 +136,7 @@ async fn fused(
     let lookup = FusionLookup::of_recorded(&queue.scheduler, &launches, is_dead);
     let snapshot = LaunchSnapshot::of(&launches);
     let limit = queue.scheduler.shared().fusion_limit;
-    match lookup.fusion_within(&snapshot, limit).await {
+    match lookup.fusion_within(&snapshot, limit, false).await {
         Ok(Awaited::Known(fusion)) => Ok(fusion),
         Ok(Awaited::Overdue(overdue)) => Err(Unfused::Overdue { kernel: overdue.kernel, limit }),
         Err(error) => Err(Unfused::Failed(error)),
