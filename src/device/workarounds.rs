@@ -62,7 +62,7 @@ pub(crate) struct Workarounds {
     /// Expect the driver to take this number of bytes for a small program besides its binary, as long as nothing is
     /// measured. For a kernel of one line, Intel's runtime for CPUs 2026.22 takes 1.8 MiB, and 3.1 MiB if the kernel calls
     /// `sin`; PoCL 3.1 takes 0.1 to 1 MiB.
-    program_bytes: Option<u64>,
+    pub(crate) small_program_bytes: Option<u64>,
 }
 
 /// Number of bytes that drivers without a value of their own are expected to take for a small program.
@@ -103,7 +103,7 @@ impl Workarounds {
     /// Returns the number of bytes that the driver is expected to take for a small program besides its binary, until it
     /// is measured.
     pub(crate) fn program_bytes(&self) -> u64 {
-        self.program_bytes.unwrap_or(PROGRAM_BYTES)
+        self.small_program_bytes.unwrap_or(PROGRAM_BYTES)
     }
 
     fn pocl() -> Self {
@@ -115,7 +115,7 @@ impl Workarounds {
             serialize_builds: true,
             expect_late_compiles: true,
             order_own_accesses: true,
-            program_bytes: Some(512 << 10),
+            small_program_bytes: Some(512 << 10),
             ..Self::default()
         }
     }
@@ -129,7 +129,7 @@ impl Workarounds {
             separate_functions: true,
             widen_vectors: true,
             split_volatile_loads: true,
-            program_bytes: Some(1843 << 10),
+            small_program_bytes: Some(1843 << 10),
             ..Self::default()
         }
     }
