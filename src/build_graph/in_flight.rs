@@ -153,14 +153,18 @@ impl InFlight {
     /// build.
     fn complete(&mut self, promises: Promises, outcome: Outcome) {
         let Promises { first, joined } = promises;
-        first.complete(outcome.clone());
         match outcome {
             Err(error) if may_not_recur(&error, &self.plan) && joined.has_handles() => {
+                first.complete(Err(error.clone()));
                 tracing::debug!(%error, "the requests that joined a build try again");
                 let (graph, plan) = (Arc::clone(self.subject.graph()), self.plan.clone());
                 graph.build_again(plan, self.pending.take(), error, joined);
             }
-            outcome => joined.complete(outcome),
+            outcome => {
+                joined.complete(outcome.clone());
+                // Moved, so that nothing here holds the program once the waiter has it.
+                first.complete(outcome);
+            }
         }
     }
 }
