@@ -42,6 +42,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-broken SECONDS_EACH=30
 	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=4 ONLY=piglit/,darktable/,silx/,pyfai/,gputools/
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
+	$(MAKE) --no-print-directory soak-memory MEMORY_SECONDS=60
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
 test-ui: rust ## compile programs that must not compile, and compare the messages
@@ -118,6 +119,13 @@ SECONDS_EACH = 300
 
 soak-broken: setup ## break compilers, the file limit and the memory at random for SECONDS_EACH on each driver: no failure is silent
 	KILN_TEST_TIER=full KILN_SOAK_SECONDS=$(SECONDS_EACH) scripts/test --test processes -- broken:: --nocapture
+
+# Each driver is used for this number of seconds by a service under a memory limit, and then for as many loads by a program
+# of the driver's calls.
+MEMORY_SECONDS = 720
+
+soak-memory: setup ## build new programs under a memory limit for MEMORY_SECONDS on each driver: the process grows no more than the driver's calls alone
+	KILN_SOAK_SECONDS=$(MEMORY_SECONDS) scripts/test --test builds -- memory_soak:: --nocapture
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
@@ -228,4 +236,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels

@@ -33,7 +33,8 @@ const ELEMENTS: usize = 1 << 20;
 const LAUNCHES: u64 = 100;
 
 /// Fields of [`kiln::Stats`] that state the present. The others only grow.
-const GAUGES: [&str; 3] = ["programs_in_memory", "bytes_in_memory", "commands_in_flight"];
+const GAUGES: [&str; 4] =
+    ["programs_in_memory", "bytes_in_memory", "bytes_estimated", "commands_in_flight"];
 
 fn main() -> Outcome<()> {
     smol::block_on(async {

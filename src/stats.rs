@@ -27,6 +27,9 @@ macro_rules! counters {
             pub programs_in_memory: u64,
             /// Bytes of device binaries that the programs kept in memory account for at present.
             pub bytes_in_memory: u64,
+            /// Estimate of the bytes that the programs kept in memory take at present: their binaries, and what their
+            /// drivers take besides. Within [`RuntimeBuilder::memory_limit`](crate::RuntimeBuilder::memory_limit).
+            pub bytes_estimated: u64,
             /// Commands submitted and not finished at present.
             pub commands_in_flight: u64,
         }
@@ -121,7 +124,7 @@ counters! {
     failed_builds,
     /// Builds abandoned after transient failures, such as exhausted memory.
     abandoned_builds,
-    /// Retries after a transient failure.
+    /// Retries after a transient failure: of a driver's call, and of a build for the requests that joined it.
     build_retries,
     /// Builds that panicked.
     build_panics,
@@ -150,7 +153,7 @@ counters! {
     fusions_slower,
     /// Fusion scopes whose kernel could not be built because of a transient failure.
     fusions_failed,
-    /// Fusion scopes whose launches ran one by one because their kernel was not built within the
+    /// Fusion scopes whose launches ran one by one because their kernel was not built within a second, or within the
     /// [limit](crate::RuntimeBuilder::fusion_limit).
     fusions_overdue,
     /// Failed commands, including those that failed because another command failed.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::artifact::{Artifact, SignatureSource};
+use super::footprint::Footprint;
 use super::input::BuildInput;
 use super::link::similar_names;
 use super::plan::{BuildPlan, LinkedModule};
@@ -66,7 +67,9 @@ pub(crate) struct Built {
     key: BuildKey,
     origin: Origin,
     build_log: Box<str>,
-    weight: AtomicUsize,
+    binary_bytes: AtomicUsize,
+    /// Share in the memory of the driver; `None` for SPIR-V, and for programs that no driver of code has.
+    footprint: Option<Footprint>,
     parts: Box<[LinkedModule]>,
     /// Build plan that the program was built from, for fusing its kernels.
     plan: OnceLock<BuildPlan>,
@@ -83,8 +86,10 @@ pub(crate) struct BuildMetadata<'a> {
     pub(crate) origin: Origin,
     /// Messages of the compiler that built the program.
     pub(crate) build_log: &'a str,
-    /// Size of the program in bytes.
+    /// Size of the program's binary in bytes.
     pub(crate) size: usize,
+    /// Share of the program in the memory of its driver, if it is known.
+    pub(crate) footprint: Option<Footprint>,
     /// Modules that the program was linked from; empty if it was not linked.
     pub(crate) parts: Box<[LinkedModule]>,
     /// Preferred source of the signatures of its kernels.
@@ -117,9 +122,9 @@ impl Built {
             BuiltKernel { name: kernel.name.into(), native, parameters, elements }
         });
         let kernels = kernels.collect();
-        let BuildMetadata { origin, build_log, size, parts, .. } = metadata;
+        let BuildMetadata { origin, build_log, size, footprint, parts, .. } = metadata;
         let build_log = build_log.into();
-        let (weight, plan, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
+        let (plan, is_untrusted) = (OnceLock::new(), AtomicBool::new(false));
         Self {
             kernels,
             artifact,
@@ -127,7 +132,8 @@ impl Built {
             key,
             origin,
             build_log,
-            weight,
+            binary_bytes: size.into(),
+            footprint,
             parts,
             plan,
             text: OnceLock::new(),
@@ -210,14 +216,21 @@ impl Built {
         self.artifact.binary()
     }
 
-    /// Returns the weight against the memory limit: the size of its binary in bytes.
-    pub(crate) fn weight(&self) -> usize {
-        self.weight.load(Relaxed)
+    /// Returns the weight against the memory limit in bytes: the size of its binary, and the estimate of what the driver
+    /// takes besides.
+    pub(super) fn weight(&self) -> u64 {
+        let besides = self.footprint.as_ref().map_or(0, Footprint::bytes);
+        self.binary_bytes() as u64 + besides
     }
 
-    /// Corrects the weight. A cache that holds the program has to weigh it again.
-    pub(crate) fn set_weight(&self, bytes: usize) {
-        self.weight.store(bytes, Relaxed);
+    /// Returns the size of its binary in bytes.
+    pub(super) fn binary_bytes(&self) -> usize {
+        self.binary_bytes.load(Relaxed)
+    }
+
+    /// Corrects the size of the binary. A cache that holds the program has to weigh it again.
+    pub(super) fn set_binary_bytes(&self, bytes: usize) {
+        self.binary_bytes.store(bytes, Relaxed);
     }
 
     /// Returns the device that the program was built for.

@@ -15,9 +15,11 @@ use super::built::{BuildMetadata, Built, Origin};
 use super::capabilities;
 use super::child::{ChildOutput, Order, ProcessPool, Reply, WaitingBuild};
 use super::entry_codec::{self, Loaded, Packed};
-use super::graph::{BuildGraph, BuildId};
+use super::footprint::{DriverMemory, measured};
+use super::graph::BuildGraph;
 use super::kernel_record::{has_kernels, parameters};
 use super::key::NodeKind;
+use super::memory::BuildId;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
@@ -178,7 +180,10 @@ impl Subject {
         let load = move |subject: &Self| {
             let slot = subject.graph.slot(&subject.plan);
             subject.graph.check_resources(&subject.plan)?;
-            entry_codec::load(&loading, origin, slot, subject.plan.kind(), || subject.parts())
+            let (kind, driver) = (subject.plan.kind(), subject.driver_memory());
+            let load =
+                || entry_codec::load(&loading, origin, slot, kind, driver, || subject.parts());
+            measured(driver, load, Loaded::binary_bytes)
         };
         Ok((self.with_retries(Priority::Short, load).await?, entry))
     }
@@ -328,8 +333,11 @@ impl Subject {
             let objects: Vec<_> =
                 objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
             let options = subject.plan.link_options().text();
-            let native = device.link(&objects, options).map_err(|error| subject.classify(error))?;
-            Ok(subject.built(Artifact::Native(native)))
+            subject.measured_build(|| {
+                let linked = device.link(&objects, options);
+                let native = linked.map_err(|error| subject.classify(error))?;
+                Ok(subject.built(Artifact::Native(native)))
+            })
         };
         self.with_retries(Priority::Short, link).await
     }
@@ -341,7 +349,7 @@ impl Subject {
         let object = Arc::new(Self::new(graph, plan, key));
         let built = object.compile_modules().await?;
         let node = object.graph.node(&object.plan, key);
-        object.graph.keep(node, Ok(Arc::clone(&built)));
+        object.graph.memory().keep(node, Ok(Arc::clone(&built)));
         if let Some(_room) = object.room_to_save().await {
             object.save(node, &built, start.elapsed(), Publish::Always).await;
         }
@@ -389,18 +397,19 @@ impl Subject {
         let load = move |subject: &Self| {
             let code = &output.binary;
             let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
-            let program = subject
-                .graph
-                .compiler(&subject.plan)?
-                .build(&source)
-                .map_err(|error| error.within("the program compiled by a build child"))?;
-            let artifact = Artifact::Native(program);
-            if !has_kernels(&artifact, &output.kernels) {
-                let message = "the driver finds kernels in the program that differ from those that \
-                               the build child reported";
-                return Err(Error::new(ErrorKind::BuildFailed, message).with_log(&*output.log));
-            }
-            Ok(subject.built_with(artifact, &output.log, parameters(&output.kernels)))
+            let device = subject.graph.compiler(&subject.plan)?;
+            subject.measured_build(|| {
+                let program = device
+                    .build(&source)
+                    .map_err(|error| error.within("the program compiled by a build child"))?;
+                let artifact = Artifact::Native(program);
+                if !has_kernels(&artifact, &output.kernels) {
+                    let message = "the driver finds kernels in the program that differ from those that \
+                                   the build child reported";
+                    return Err(Error::new(ErrorKind::BuildFailed, message).with_log(&*output.log));
+                }
+                Ok(subject.built_with(artifact, &output.log, parameters(&output.kernels)))
+            })
         };
         self.with_retries(Priority::Short, load).await
     }
@@ -439,7 +448,7 @@ impl Subject {
         if let Some(disk) = disk {
             disk.store().put(&self.address(), payload, rest).await;
         }
-        self.graph.reweigh(node, built, bytes);
+        self.graph.memory().reweigh(node, built, bytes);
         if let Some((remote, file)) = file {
             let lookup = match publish {
                 Publish::Unless(lookup) => Some(lookup),
@@ -536,12 +545,25 @@ impl Subject {
             self.check_capabilities(source)?;
             let device = self.graph.compiler(&self.plan)?;
             self.graph.counters().compiles.add_one();
-            let native = match self.plan.kind() {
-                NodeKind::Object => device.compile(source),
-                NodeKind::Program | NodeKind::SpirV => device.build(source),
-            };
-            Ok(self.built(Artifact::Native(native.map_err(|error| self.classify(error))?)))
+            self.measured_build(|| {
+                let native = match self.plan.kind() {
+                    NodeKind::Object => device.compile(source),
+                    NodeKind::Program | NodeKind::SpirV => device.build(source),
+                };
+                Ok(self.built(Artifact::Native(native.map_err(|error| self.classify(error))?)))
+            })
         })
+    }
+
+    /// Makes a call that builds a program, and measures the memory that the driver takes for it.
+    fn measured_build(&self, build: impl FnOnce() -> Outcome) -> Outcome {
+        measured(self.driver_memory(), build, |built| Some(built.binary_bytes()))
+    }
+
+    /// Returns the memory that the device's driver takes for programs; `None` for a simulated device, and for SPIR-V.
+    fn driver_memory(&self) -> Option<&Arc<DriverMemory>> {
+        let has_driver = self.plan.kind() != NodeKind::SpirV;
+        self.graph.driver_memory(self.plan.device()).filter(|_| has_driver)
     }
 
     /// Runs a child process, and returns what it has built.
@@ -570,7 +592,9 @@ impl Subject {
         let tools: Vec<_> = translation.into_iter().flat_map(|made| made.tools()).collect();
         let fields = self.graph.key_fields(&self.plan);
         let object = self.plan.object_record(self.graph.device_key(self.plan.device()));
-        entry_codec::pack(&self.key, built, fields, &tools, object, took)
+        let pack = || entry_codec::pack(&self.key, built, fields, &tools, object, took);
+        // Some drivers compile the program only now.
+        measured(self.driver_memory(), pack, |_| None)
     }
 
     /// Creates the program from an artifact.
@@ -591,8 +615,15 @@ impl Subject {
         // If the driver does not report the size of its binary, the program still must not have weight zero.
         let size = artifact.binary_size().unwrap_or_else(|| plan.code_len());
         let (parts, signature_source) = (self.parts(), plan.signature_source());
-        let metadata =
-            BuildMetadata { origin: Origin::Compiled, build_log, size, parts, signature_source };
+        let footprint = self.driver_memory().map(DriverMemory::begin_program);
+        let metadata = BuildMetadata {
+            origin: Origin::Compiled,
+            build_log,
+            size,
+            footprint,
+            parts,
+            signature_source,
+        };
         let parameters = |kernel: &str| {
             plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| reported_parameters(kernel))
         };

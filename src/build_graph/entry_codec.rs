@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::artifact::{Artifact, SignatureSource};
 use super::built::{BuildMetadata, Built, Origin};
+use super::footprint::DriverMemory;
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
@@ -22,12 +23,24 @@ pub(crate) enum Loaded {
     Refused(String),
 }
 
-/// Loads the program of an entry that came from `origin`. Errors are transient failures only.
-pub(crate) fn load(
+impl Loaded {
+    /// Returns the size of the program's binary in bytes, if there is a program.
+    pub(super) fn binary_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Built(built) => Some(built.binary_bytes()),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Loads the program of an entry that came from `origin`. `driver` counts the program. Errors are transient failures
+/// only.
+pub(super) fn load(
     entry: &Entry,
     origin: Origin,
     slot: &DeviceSlot,
     kind: NodeKind,
+    driver: Option<&Arc<DriverMemory>>,
     parts: impl FnOnce() -> Box<[LinkedModule]>,
 ) -> Result<Loaded> {
     let source =
@@ -45,6 +58,7 @@ pub(crate) fn load(
                 origin,
                 build_log: &manifest.build_log,
                 size: entry.payload().len(),
+                footprint: driver.map(DriverMemory::begin_program),
                 parts: parts(),
                 signature_source: match manifest.field(EMITTER) {
                     Some(_) => SignatureSource::Module,

@@ -9,27 +9,25 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
-use moka::notification::RemovalCause;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use async_lock::Semaphore;
 
-use super::built::Built;
 use super::checked::{Checked, CheckedKernels};
 use super::child::{Children, ProcessPool, Target};
 use super::compile_times::CompileTimes;
 use super::disk::Disk;
+use super::footprint::DriverMemory;
 use super::fusion::Attempts;
 use super::fusion::known::Fusions;
-use super::in_use::InUse;
+use super::in_flight::Outcomes;
 use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::manifest::ManifestRecorder;
+use super::memory::{BuildId, Memory};
 use super::options::EnvironmentOptions;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
 use super::progress::ProgressCounter;
-use super::shared_outcome::SharedOutcome;
 use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
 use super::trace::{Line, LookupTrace};
@@ -48,51 +46,6 @@ use crate::source::plugin::PluginLibraries;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
-
-/// Identity of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct BuildId {
-    /// The device's position in the graph. Devices that are alike, such as two cards of one model, share keys
-    /// but not the programs in their memory.
-    device: usize,
-    pub(super) key: BuildKey,
-    /// Whether the program is built on the threads for untrusted modules and, if a driver compiles it, in a
-    /// child process.
-    pub(super) is_untrusted: bool,
-}
-
-/// Identity of a kept outcome: the device's position, the key and the kind. All requests share one program;
-/// failures are separate for trusted and untrusted builds.
-type KeptId = (usize, BuildKey, KeptKind);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum KeptKind {
-    Program,
-    Failure,
-    /// Failure of a compiler in a child process.
-    ChildFailure,
-}
-
-impl BuildId {
-    fn program(self) -> KeptId {
-        (self.device, self.key, KeptKind::Program)
-    }
-
-    fn failure(self) -> KeptId {
-        let kind = if self.is_untrusted { KeptKind::ChildFailure } else { KeptKind::Failure };
-        (self.device, self.key, kind)
-    }
-}
-
-/// Weight of a kept failure in bytes, not counting its log.
-const FAILURE_WEIGHT: usize = 256;
-
-/// Smallest weight of a program in bytes, because drivers take far more memory for a small program than its binary has.
-/// For a kernel of one line, Intel's runtime for CPUs takes 1.8 MiB (the binary has 7 KiB), and PoCL 0.1 to 1 MiB.
-const PROGRAM_WEIGHT: u64 = 256 << 10;
-
-/// Number of programs for which even a low memory limit has room, if their binaries are small.
-const FEWEST_PROGRAMS: u64 = 1024;
 
 /// Settings and services of a graph.
 pub(crate) struct Setting {
@@ -133,13 +86,15 @@ pub(crate) struct BuildGraph {
     setting: Setting,
     /// Device part of keys, for each device in the order of `Setting::devices`.
     device_keys: Box<[DeviceKey]>,
-    kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
-    /// Programs that were evicted although they are in use.
-    in_use: Arc<InUse<KeptId>>,
-    in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
+    memory: Memory,
+    /// Memory that the devices' drivers take for programs, for each device in the order of `Setting::devices`.
+    drivers: Box<[Option<Arc<DriverMemory>>]>,
+    in_flight: Mutex<HashMap<BuildId, Outcomes>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     attempts: Attempts,
+    /// Permits to build fused kernels in the background, for each device in the order of `Setting::devices`.
+    background_builds: Box<[Arc<Semaphore>]>,
     recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
     /// Checked programs that are in use.
     checked: Mutex<HashMap<CheckedId, Weak<CheckedKernels>>>,
@@ -165,25 +120,11 @@ impl BuildGraph {
             }
         };
         let device_keys = setting.devices.iter().map(device_key).collect();
-        let counters = Arc::clone(&setting.counters);
-        let memory_limit = setting.memory_limit;
-        let in_use = Arc::new(InUse::new());
-        let evicted = Arc::clone(&in_use);
-        let kept = Cache::builder()
-            // The default policy may reject a new entry.
-            .eviction_policy(EvictionPolicy::lru())
-            .max_capacity(memory_limit)
-            .weigher(move |_, outcome| weight(outcome, memory_limit))
-            .eviction_listener(move |id, outcome: Outcome, cause| {
-                let Ok(built) = outcome else { return };
-                if cause != RemovalCause::Replaced {
-                    counters.evictions.add_one();
-                }
-                if cause == RemovalCause::Size {
-                    evicted.add(*id, &built);
-                }
-            })
-            .build_with_hasher(foldhash::fast::RandomState::default());
+        let drivers = setting.devices.iter().map(|slot| DriverMemory::of(slot.handle()));
+        let drivers: Box<[_]> = drivers.collect();
+        let memory = Memory::new(setting.memory_limit, Arc::clone(&setting.counters));
+        let permit = |_: &Arc<DeviceSlot>| Arc::new(Semaphore::new(1));
+        let background_builds = setting.devices.iter().map(permit).collect();
         let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
         let (in_flight, attempts, fusions) =
             (Mutex::default(), Attempts::default(), Fusions::new());
@@ -191,12 +132,13 @@ impl BuildGraph {
         Arc::new(Self {
             setting,
             device_keys,
-            kept,
-            in_use,
+            memory,
+            drivers,
             in_flight,
             libraries,
             fusions,
             attempts,
+            background_builds,
             recorders: RwLock::default(),
             checked: Mutex::default(),
             progress: ProgressCounter::default(),
@@ -209,20 +151,14 @@ impl BuildGraph {
         BuildId { device: plan.device(), key, is_untrusted: plan.has_untrusted() }
     }
 
-    /// Returns the outcome of a node that is kept, or that was evicted but is in use.
-    pub(super) fn kept(&self, node: BuildId) -> Option<Outcome> {
-        let kept = self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()));
-        kept.or_else(|| {
-            let outcome = Ok(self.in_use.find(&node.program())?);
-            if self.has_room(&outcome) {
-                self.keep(node, outcome.clone());
-            }
-            Some(outcome)
-        })
+    /// Returns the outcomes that are kept in memory.
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
-    pub(super) fn has_kept(&self, node: BuildId) -> bool {
-        self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
+    /// Returns the memory that the driver of a device takes for programs; `None` for a simulated device.
+    pub(super) fn driver_memory(&self, device: usize) -> Option<&Arc<DriverMemory>> {
+        self.drivers[device].as_ref()
     }
 
     /// Returns a program in memory that was linked from the same modules and possibly more: its kernels are the
@@ -232,22 +168,24 @@ impl BuildGraph {
         if parts.is_empty() {
             return None;
         }
-        let (node, _) = self.kept.iter().find(|(node, outcome)| {
-            let Ok(built) = outcome else { return false };
+        self.memory.find(|device, built| {
             // A program that Kiln merges has the definitions that Kiln chose, one that a driver links need not.
             // How texts that are translated first become a program is not known yet.
             let is_link = built.plan().is_some_and(|built| built.strategy().is_link());
             let strategy = plan.strategy();
-            node.0 == plan.device()
+            device == plan.device()
                 && (strategy == BuildStrategy::TranslateFirst || strategy.is_link() == is_link)
                 && parts.iter().all(|part| built.parts().contains(part))
-        })?;
-        // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
-        self.kept.get(&*node)
+        })
     }
 
     pub(super) fn attempts(&self) -> &Attempts {
         &self.attempts
+    }
+
+    /// Returns the permit to build a fused kernel for a device in the background.
+    pub(super) fn background_builds(&self, device: usize) -> &Arc<Semaphore> {
+        &self.background_builds[device]
     }
 
     pub(super) fn fusions(&self) -> &Fusions {
@@ -476,7 +414,7 @@ impl BuildGraph {
 
     /// Evicts the programs that are linked with one of these libraries and not in use.
     fn drop_linked(&self, libraries: &[Digest]) {
-        self.drop_idle(|built| {
+        self.memory.drop_idle(|built| {
             let parts = built.parts();
             parts.len() > 1 && parts.iter().any(|part| libraries.contains(&part.module))
         });
@@ -559,15 +497,10 @@ impl BuildGraph {
 
     /// Sets the fields of `stats` that describe the current contents of memory.
     pub(crate) fn fill_stats(&self, stats: &mut Stats) {
-        let kept = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
-        (stats.programs_in_memory, stats.bytes_in_memory) =
-            kept.fold((0, 0), |(count, bytes), built| {
-                let programs = u64::from(built.spirv().is_none());
-                (count + programs, bytes + built.weight() as u64)
-            });
+        self.memory.fill_stats(stats);
     }
 
-    pub(super) fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, Outcomes>> {
         // Each holder of the lock changes the map in one call: a panic leaves no partial change.
         lock(&self.in_flight)
     }
@@ -576,20 +509,7 @@ impl BuildGraph {
     /// number.
     pub(super) fn drop_idle_programs(&self) -> usize {
         self.fusions.clear();
-        self.drop_idle(|_| true)
-    }
-
-    fn drop_idle(&self, is_selected: impl Fn(&Built) -> bool) -> usize {
-        let mut dropped = 0;
-        for (node, outcome) in &self.kept {
-            // The two references are the cache's and this loop's.
-            if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2 && is_selected(&built)) {
-                self.kept.invalidate(&*node);
-                dropped += 1;
-            }
-        }
-        self.run_cache_maintenance();
-        dropped
+        self.memory.drop_idle(|_| true)
     }
 
     /// Makes an outcome visible: puts it into the cache, then removes the in-flight build. The caller wakes the
@@ -598,68 +518,9 @@ impl BuildGraph {
     pub(super) fn publish(&self, node: BuildId, plan: &BuildPlan, outcome: &Outcome) {
         let is_kept = outcome.as_ref().map_or_else(Error::is_deterministic, |_| true);
         if is_kept && !plan.is_time_dependent() {
-            self.keep(node, outcome.clone());
+            self.memory.keep(node, outcome.clone());
         }
         self.in_flight().remove(&node);
-    }
-
-    /// Keeps an outcome in memory, replacing an earlier one.
-    pub(super) fn keep(&self, node: BuildId, outcome: Outcome) {
-        // The cache would free a rejected entry only later. With a limit of zero, that is too late.
-        if self.setting.memory_limit == 0 {
-            return;
-        }
-        let id = if outcome.is_ok() { node.program() } else { node.failure() };
-        if self.has_room(&outcome) {
-            self.kept.insert(id, outcome);
-        } else {
-            self.reject_too_large(id, &outcome);
-        }
-        self.run_cache_maintenance();
-    }
-
-    /// Returns whether an outcome is not larger than the limit.
-    fn has_room(&self, outcome: &Outcome) -> bool {
-        let limit = self.setting.memory_limit;
-        u64::from(weight(outcome, limit)) <= limit
-    }
-
-    /// Keeps an outcome that is larger than the limit out of memory. If it were inserted in place of an earlier
-    /// entry, moka would evict all other entries to make room.
-    fn reject_too_large(&self, id: KeptId, outcome: &Outcome) {
-        let limit = self.setting.memory_limit;
-        let (key, bytes) = (id.1, weight(outcome, limit));
-        tracing::debug!(%key, bytes, limit, "a program is larger than the memory limit");
-        if let Ok(built) = outcome {
-            self.in_use.add(id, built);
-        }
-        if self.kept.contains_key(&id) {
-            // The cache's eviction listener counts this eviction.
-            self.kept.invalidate(&id);
-        } else if outcome.is_ok() {
-            self.counters().evictions.add_one();
-        }
-    }
-
-    /// Updates the weight of a program whose size was not known when it was kept.
-    pub(super) fn reweigh(&self, node: BuildId, built: &Arc<Built>, bytes: usize) {
-        if built.weight() == bytes {
-            return;
-        }
-        built.set_weight(bytes);
-        // A program that is evicted between this check and the insertion is kept again, as if it had just been
-        // used.
-        if self.kept.contains_key(&node.program()) {
-            self.keep(node, Ok(Arc::clone(built)));
-        }
-    }
-
-    /// Makes the cache enforce its limit now instead of at some later access. The cache frees dropped entries
-    /// only after its garbage collector has advanced a few epochs, so it takes several rounds.
-    fn run_cache_maintenance(&self) {
-        for _ in 0..4 {
-            self.kept.run_pending_tasks();
-        }
     }
 
     /// Counts the failure of a build.
@@ -673,16 +534,4 @@ impl BuildGraph {
         }
         .add_one();
     }
-}
-
-/// Returns the weight of an outcome in bytes, so that the limit is exact: the size of a program's binary, but not less
-/// than [`PROGRAM_WEIGHT`] or, where the limit is low, the part of it that each of [`FEWEST_PROGRAMS`] has. moka's
-/// weights have 32 bits: a binary larger than 4 GiB, which no device accepts, would count as 4 GiB.
-fn weight(outcome: &Outcome, limit: u64) -> u32 {
-    let bytes = match outcome {
-        Ok(built) if built.spirv().is_some() => built.weight() as u64,
-        Ok(built) => (built.weight() as u64).max(PROGRAM_WEIGHT.min(limit / FEWEST_PROGRAMS)),
-        Err(error) => (FAILURE_WEIGHT + error.build_log().map_or(0, str::len)) as u64,
-    };
-    u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,8 @@
 //! Builds in flight, as the obligation to end them.
+//!
+//! A build has two outcomes: one for the request that began it, and one for the requests that joined it. They differ
+//! only after a failure that may not recur, such as a panic of the compiler: the requests that joined the build then
+//! build once more, together, so that one bad build does not fail them all.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,15 +12,16 @@ use tracing::field::display;
 use super::built::Origin;
 use super::compile::Subject;
 use super::disk::Miss;
-use super::graph::BuildId;
 use super::input::BuildInput;
 use super::key::NodeKind;
+use super::memory::BuildId;
 use super::outcome::Outcome;
+use super::plan::BuildPlan;
 use super::progress::Building;
-use super::shared_outcome::Promise;
+use super::shared_outcome::{Promise, SharedOutcome, shared_outcome};
 use super::trace::Trail;
 use crate::cache::store::Pending;
-use crate::error::{Error, catch_and_log};
+use crate::error::{Error, ErrorKind, catch_and_log};
 use crate::process::threads::no_thread;
 
 /// A build in flight. Dropping it before it has [ended](Self::end) ends it with an error.
@@ -26,27 +31,52 @@ pub(super) struct InFlight {
     subject: Arc<Subject>,
     /// Text that is translated first, if there is one.
     text: Option<BuildInput>,
-    /// Obligation to complete the waiters, until the build has ended.
-    promise: Option<Promise<Outcome>>,
+    /// Plan of the build when it began.
+    plan: BuildPlan,
+    /// Obligations to complete the waiters, until the build has ended.
+    promises: Option<Promises>,
     /// Counts the build, until it has ended.
     building: Option<Building>,
     span: tracing::Span,
     start: Instant,
     /// Keeps `settled()` pending until the program is stored.
-    _pending: Option<Pending>,
+    pending: Option<Pending>,
+}
+
+/// Obligations to complete the outcomes of a build.
+pub(super) struct Promises {
+    first: Promise<Outcome>,
+    joined: Promise<Outcome>,
+}
+
+/// Outcomes of a build in flight.
+#[derive(Clone)]
+pub(super) struct Outcomes {
+    /// Outcome for the request that began the build.
+    pub(super) first: SharedOutcome<Outcome>,
+    /// Outcome for the requests that joined the build. If the build fails in a way that may not recur, it is the outcome
+    /// of another build.
+    pub(super) joined: SharedOutcome<Outcome>,
+}
+
+/// Creates the outcomes of a build, and the obligations to complete them.
+pub(super) fn outcomes() -> (Outcomes, Promises) {
+    let (first, promise) = shared_outcome();
+    let (joined, promise_to_joined) = shared_outcome();
+    (Outcomes { first, joined }, Promises { first: promise, joined: promise_to_joined })
 }
 
 impl InFlight {
     pub(super) fn new(
         node: BuildId,
         subject: Arc<Subject>,
-        promise: Promise<Outcome>,
+        promises: Promises,
         pending: Option<Pending>,
     ) -> Self {
-        let (promise, start) = (Some(promise), Instant::now());
+        let (plan, promises, start) = (subject.plan().clone(), Some(promises), Instant::now());
         let building = Some(subject.graph().progress().begin());
         let span = tracing::Span::none();
-        Self { node, subject, text: None, promise, building, span, start, _pending: pending }
+        Self { node, subject, text: None, plan, promises, building, span, start, pending }
     }
 
     /// Sets the span in which the build reports.
@@ -73,7 +103,7 @@ impl InFlight {
 
     /// Ends the build: makes its outcome visible, completes the waiters, and reports it.
     pub(super) fn end(&mut self, outcome: Outcome, trail: &Trail) {
-        let Some(promise) = self.promise.take() else { return };
+        let Some(promises) = self.promises.take() else { return };
         let took = self.start.elapsed();
         let (plan, graph) = (self.subject.plan(), self.subject.graph());
         // An object's failure is counted with each program that needs the object.
@@ -110,12 +140,43 @@ impl InFlight {
         });
         self.building = None;
         // The waiters are completed before the span: a subscriber of spans may panic.
-        promise.complete(outcome);
+        self.complete(promises, outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
             None => self.span.record("outcome", result),
             Some(kind) => self.span.record("outcome", display(kind)),
         };
+    }
+}
+
+impl InFlight {
+    /// Completes the waiters. If the build failed in a way that may not recur, has those that joined it wait for another
+    /// build.
+    fn complete(&mut self, promises: Promises, outcome: Outcome) {
+        let Promises { first, joined } = promises;
+        match outcome {
+            Err(error) if may_not_recur(&error, &self.plan) && joined.has_handles() => {
+                first.complete(Err(error.clone()));
+                tracing::debug!(%error, "the requests that joined a build try again");
+                let (graph, plan) = (Arc::clone(self.subject.graph()), self.plan.clone());
+                graph.build_again(plan, self.pending.take(), error, joined);
+            }
+            outcome => {
+                joined.complete(outcome.clone());
+                // Moved, so that nothing here holds the program once the waiter has it.
+                first.complete(outcome);
+            }
+        }
+    }
+}
+
+/// Whether another attempt may succeed soon after a failure.
+fn may_not_recur(error: &Error, plan: &BuildPlan) -> bool {
+    match error.kind() {
+        ErrorKind::Panicked | ErrorKind::OutOfResources => true,
+        // If included files have changed, the key of the build covers files that no longer exist.
+        ErrorKind::Io => !plan.includes_files(),
+        _ => false,
     }
 }
 

@@ -5,6 +5,7 @@
 //! no request can miss both and start a second build.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -13,21 +14,52 @@ use super::build::build;
 use super::compile::Subject;
 use super::disk::Disk;
 use super::graph::BuildGraph;
-use super::in_flight::InFlight;
-use super::outcome::Answer;
+use super::in_flight::{InFlight, Outcomes, outcomes};
+use super::outcome::{Answer, Outcome};
 use super::plan::BuildPlan;
-use super::shared_outcome::shared_outcome;
+use super::shared_outcome::{Promise, SharedOutcome, shared_outcome};
 use super::spec::BuildSpec;
 use crate::cache::remote::Remote;
 use crate::cache::store::Pending;
 use crate::digest::BuildKey;
-use crate::error::{Result, catch_panics};
-use crate::executor::{Priority, run_blocking};
+use crate::error::{Error, Result, catch_panics};
+use crate::executor::{Priority, pause, run_blocking};
 
 /// Place where a request found an existing node.
 enum Found {
     Kept,
     InFlight,
+}
+
+/// State of a node when it is requested.
+enum NodeState {
+    Kept(Outcome),
+    Joined(Outcomes),
+    /// The request has begun to build it.
+    Begun(SharedOutcome<Outcome>),
+}
+
+/// Pause before the requests that joined a build that failed build again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Obligation to complete an outcome, which is an error if this is dropped.
+struct Obligation {
+    promise: Option<Promise<Outcome>>,
+    error: Error,
+}
+
+impl Obligation {
+    fn complete(&mut self, outcome: Outcome) {
+        if let Some(promise) = self.promise.take() {
+            promise.complete(outcome);
+        }
+    }
+}
+
+impl Drop for Obligation {
+    fn drop(&mut self) {
+        self.complete(Err(self.error.clone()));
+    }
 }
 
 impl BuildGraph {
@@ -131,44 +163,92 @@ impl BuildGraph {
         guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
         count: impl FnOnce(Found),
     ) -> Answer {
+        match self.find_or_build(plan, guard, count) {
+            NodeState::Kept(outcome) => Answer::Kept(outcome),
+            NodeState::Joined(outcomes) => Answer::Building(outcomes.joined),
+            NodeState::Begun(outcome) => Answer::Building(outcome),
+        }
+    }
+
+    /// Builds the node of a plan once more, after a pause, and completes `promise` with the outcome. Completes it with
+    /// `error`, the one of the build that failed, if there is no thread for that.
+    pub(super) fn build_again(
+        self: &Arc<Self>,
+        plan: BuildPlan,
+        pending: Option<Pending>,
+        error: Error,
+        promise: Promise<Outcome>,
+    ) {
+        let graph = Arc::clone(self);
+        // If the future is dropped, the promise is completed all the same.
+        let mut promise = Obligation { promise: Some(promise), error };
+        let again = async move {
+            pause(PAUSE).await?;
+            graph.counters().build_retries.add_one();
+            match graph.find_or_build(plan, |_| pending, |_| ()) {
+                NodeState::Kept(outcome) => outcome,
+                // The outcome of that build itself: its failure does not lead to a third one.
+                NodeState::Joined(outcomes) => outcomes.first.await,
+                NodeState::Begun(outcome) => outcome.await,
+            }
+        };
+        let spawned = self.builds().spawn(async move {
+            let outcome = catch_panics(again).await;
+            promise.complete(outcome);
+        });
+        if let Err(error) = spawned {
+            tracing::debug!(%error, "a build is not tried again");
+        }
+    }
+
+    /// Finds the node of a plan among the outcomes in memory and the builds in flight, or begins to build it.
+    fn find_or_build(
+        self: &Arc<Self>,
+        plan: BuildPlan,
+        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
+        count: impl FnOnce(Found),
+    ) -> NodeState {
         let key = self.key(&plan);
         let node = self.node(&plan, key);
-        let (shared, promise) = loop {
-            if let Some(outcome) = self.kept(node).or_else(|| self.containing_program(&plan)) {
+        let (first, promises) = loop {
+            if let Some(outcome) =
+                self.memory().get(node).or_else(|| self.containing_program(&plan))
+            {
                 count(Found::Kept);
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
                     built.distrust();
                 }
                 self.trace(&plan, key, "memory", [None; 2], None);
-                return Answer::Kept(outcome);
+                return NodeState::Kept(outcome);
             }
             let mut in_flight = self.in_flight();
-            if let Some(shared) = in_flight.get(&node).cloned() {
+            if let Some(outcomes) = in_flight.get(&node).cloned() {
                 drop(in_flight);
                 count(Found::InFlight);
                 self.trace(&plan, key, "joined", [None; 2], None);
-                return Answer::Building(shared);
+                return NodeState::Joined(outcomes);
             }
             // The build may have ended since the first lookup. The next iteration takes its outcome, because
             // `get` may free programs, which must not happen under the mutex.
-            if self.has_kept(node) {
+            if self.memory().contains(node) {
                 continue;
             }
-            let (shared, promise) = shared_outcome();
-            in_flight.insert(node, shared.clone());
-            break (shared, promise);
+            let (outcomes, promises) = outcomes();
+            let first = outcomes.first.clone();
+            in_flight.insert(node, outcomes);
+            break (first, promises);
         };
 
         let pending = guard(&plan);
         let subject = Arc::new(Subject::new(Arc::clone(self), plan, key));
         // From here on the build always ends: dropping it ends it with an error.
-        let in_flight = InFlight::new(node, subject, promise, pending);
+        let in_flight = InFlight::new(node, subject, promises, pending);
         let span = self.span(in_flight.subject().plan(), key);
         let in_flight = in_flight.with_span(span.clone());
         if let Err(error) = self.builds().begin(build(in_flight).instrument(span)) {
             tracing::debug!(%error, "a build cannot start");
         }
-        Answer::Building(shared)
+        NodeState::Begun(first)
     }
 
     /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.

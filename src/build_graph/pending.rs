@@ -30,7 +30,8 @@ use crate::error::{Error, Result};
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources), [`DeviceLost`](crate::ErrorKind::DeviceLost),
 ///   [`Panicked`](crate::ErrorKind::Panicked), [`Driver`](crate::ErrorKind::Driver), or
 ///   [`Io`](crate::ErrorKind::Io) (included files have changed meanwhile, or a compiler had no space for its
-///   output) for transient failures. They are not kept: requesting the program again builds it again.
+///   output) for transient failures. They are not kept: requesting the program again builds it again. Requests that
+///   joined a build that ran out of resources or panicked get the outcome of one more build, after 0.1 s.
 /// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler set for
 ///   that is not a valid compiler.
 /// * For [untrusted](crate::Module::untrusted) modules also: `BuildFailed` if the compiler crashes, which is

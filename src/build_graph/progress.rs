@@ -82,6 +82,12 @@ impl ProgressCounter {
         Compiling(Arc::clone(&self.0))
     }
 
+    /// Whether a build waits: for a compiler, or for what it needs before.
+    pub(super) fn has_waiting(&self) -> bool {
+        let current = lock(&self.0.current);
+        current.in_flight > current.compiling
+    }
+
     /// Returns a stream of the current numbers, and then of their changes. Changes while nobody asks for an item
     /// are one item.
     pub(crate) fn changes(&self) -> impl Stream<Item = BuildProgress> + Send + use<> {

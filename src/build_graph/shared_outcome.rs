@@ -55,6 +55,11 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
 }
 
 impl<T> Promise<T> {
+    /// Whether there is a handle of the outcome.
+    pub(super) fn has_handles(&self) -> bool {
+        lock(&self.0).handles > 0
+    }
+
     /// Stores the outcome and wakes all waiters.
     pub(crate) fn complete(self, outcome: T) {
         let mut state = lock(&self.0);

@@ -59,7 +59,14 @@ pub(crate) struct Workarounds {
     /// Make volatile loads of checked kernels plain ones, whose values go through volatile variables. The driver
     /// does volatile loads regardless of the branches around them (Intel's runtime for CPUs 2026.22).
     pub(crate) split_volatile_loads: bool,
+    /// Expect the driver to take this number of bytes for a small program besides its binary, as long as nothing is
+    /// measured. For a kernel of one line, Intel's runtime for CPUs 2026.22 takes 1.8 MiB, and 3.1 MiB if the kernel calls
+    /// `sin`; PoCL 3.1 takes 0.1 to 1 MiB.
+    pub(crate) small_program_bytes: Option<u64>,
 }
+
+/// Number of bytes that drivers without a value of their own are expected to take for a small program.
+const PROGRAM_BYTES: u64 = 256 << 10;
 
 /// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +100,12 @@ impl Workarounds {
         }
     }
 
+    /// Returns the number of bytes that the driver is expected to take for a small program besides its binary, until it
+    /// is measured.
+    pub(crate) fn program_bytes(&self) -> u64 {
+        self.small_program_bytes.unwrap_or(PROGRAM_BYTES)
+    }
+
     fn pocl() -> Self {
         Self {
             // One byte takes 2 ms, two take 11, four 6, and 128 take 4.
@@ -102,6 +115,7 @@ impl Workarounds {
             serialize_builds: true,
             expect_late_compiles: true,
             order_own_accesses: true,
+            small_program_bytes: Some(512 << 10),
             ..Self::default()
         }
     }
@@ -115,6 +129,7 @@ impl Workarounds {
             separate_functions: true,
             widen_vectors: true,
             split_volatile_loads: true,
+            small_program_bytes: Some(1843 << 10),
             ..Self::default()
         }
     }

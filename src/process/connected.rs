@@ -13,6 +13,7 @@ use rustix::net::{SendFlags, send};
 
 use super::exchange_error::ExchangeError;
 use super::group::{GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
+use super::memory;
 use super::stopped::StoppedWatch;
 use crate::error::{Error, Result};
 
@@ -75,10 +76,7 @@ impl ConnectedProcess {
 
     /// Returns the size of the child's resident memory in bytes, if the system reports it.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
-        let child = self.group.child.as_ref()?;
-        let pages = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).ok()?;
-        let resident: u64 = pages.split(' ').nth(1)?.parse().ok()?;
-        Some(resident * rustix::param::page_size() as u64)
+        memory::resident_bytes_of(self.group.child.as_ref()?.id())
     }
 
     /// Discards the log that was written so far.

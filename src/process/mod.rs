@@ -13,6 +13,7 @@ mod group;
 mod identity;
 mod library;
 pub(crate) mod log;
+pub(crate) mod memory;
 mod program;
 mod regular_file;
 pub(crate) mod resources;

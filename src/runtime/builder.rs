@@ -183,21 +183,25 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the memory limit: the maximum number of bytes of device binaries of the programs kept in memory.
-    /// The default is 256 MiB. The least recently used programs are evicted first. A program that is evicted while
+    /// Sets the memory limit: the maximum number of bytes that the programs kept in memory take, as an estimate. The
+    /// default is 256 MiB. The least recently used programs are evicted first. A program that is evicted while
     /// somebody holds it, or a kernel of it, is found again as long as that lasts. With `0` no program is kept, but requests
     /// for a program that is being built still share the build.
     ///
-    /// A program counts as 256 KiB at least, because drivers take far more memory for a small program than its
-    /// binary has (Intel's runtime for CPUs 1.8 MiB for a kernel of one line). So the default has room for 1,024 small
-    /// programs. With a lower limit, they count as a 1,024th of it.
+    /// A program counts as its binary and what its driver takes besides, which is far more for a small program. Kiln
+    /// [measures](crate::guides::services#memory) that while it loads programs, and begins with 1.8 MiB for Intel's runtime for
+    /// CPUs, 0.5 MiB for PoCL, and 0.25 MiB for other drivers. So the default has room for about 140 small programs of
+    /// Intel's runtime. [`Stats::bytes_estimated`](crate::Stats::bytes_estimated) is the sum.
+    ///
+    /// The limit cannot be kept if the programs that are held elsewhere exceed it, or if a single program does. Kiln
+    /// warns of that once.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # use kiln::Runtime;
     /// # async fn example() -> kiln::Result<()> {
-    /// let rt = Runtime::builder().memory_limit(64 << 20).build().await?; // 64 MiB of binaries
+    /// let rt = Runtime::builder().memory_limit(64 << 20).build().await?; // 64 MiB
     /// # Ok(())
     /// # }
     /// ```
@@ -391,6 +395,10 @@ impl RuntimeBuilder {
     /// Sets the maximum time for which the launches of a [scope](crate::FusionScope) wait for their fused
     /// kernel, from the time at which the programs of the launches are built. The default is 120 seconds:
     /// compilers take long for large kernels on slow machines, and some never end for certain kernels.
+    ///
+    /// More than one second only matters where launches do not run one by one instead: in scopes that
+    /// [require](crate::FusionScope::require) fusion, and with [`FusionMode::Always`]. All others wait for at most one
+    /// second.
     ///
     /// When the limit has passed, the launches run one by one, with the outcome
     /// [`Unfused::Overdue`](crate::Unfused::Overdue); a scope that [requires](crate::FusionScope::require)

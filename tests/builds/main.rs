@@ -6,6 +6,10 @@ mod included_files;
 #[cfg(feature = "cli")]
 mod manifests;
 mod many;
+#[cfg(target_os = "linux")]
+mod memory_limit;
+#[cfg(target_os = "linux")]
+mod memory_soak;
 mod needed_features;
 #[cfg(feature = "cli")]
 mod options;

@@ -1,21 +1,23 @@
 //! Limits of fused kernels. If a compile takes longer than the limit, or never ends, the launches run one by one,
 //! and later scopes do not wait. If the device does not accept the work-groups of the launches for the fused
-//! kernel, the launches run one by one, too.
+//! kernel, or the kernel would be too large for compilers, the launches run one by one, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::executor::block_on;
+use kiln::internal::translate;
 use kiln::simulated::Simulator;
 use kiln::{
-    Buffer, ErrorKind, FusionMode, FusionOutcome, FusionScope, Kernel, Launch, Module, Runtime,
-    Unfused,
+    Buffer, ErrorKind, FusionMode, FusionOutcome, FusionScope, Graph, Kernel, Launch, Module,
+    Runtime, RuntimeBuilder, Unfused,
 };
 use support::simulation::{eventually, runtime_with};
+use support::tools::has_clang;
 
 /// Module of `data/fusion.cl`.
 const FUSION: &[u8] = include_bytes!("../data/fusion.spv");
@@ -44,6 +46,10 @@ impl Bench {
     }
 
     fn with_limit(mode: FusionMode, limit: Duration) -> Self {
+        Self::with_builder(Runtime::builder().fusion(mode).fusion_limit(limit))
+    }
+
+    fn with_builder(builder: RuntimeBuilder) -> Self {
         let simulator = Simulator::new().fusing();
         let fused_runs = Arc::<AtomicUsize>::default();
         simulator.kernel("scale", |call| {
@@ -62,7 +68,6 @@ impl Bench {
             call.write(2, &src.iter().map(|x| x * factor + term).collect::<Vec<_>>());
         });
         block_on(async {
-            let builder = Runtime::builder().fusion(mode).fusion_limit(limit);
             let rt = runtime_with(&simulator, builder).await;
             let program = rt.build(&Module::spirv(FUSION).unwrap()).await.unwrap();
             // SAFETY: the closures stay inside their arguments.
@@ -95,6 +100,27 @@ impl Bench {
     fn assert_result(&self, term: f32) {
         let result = block_on(self.rt.queue().read(&self.dst)).unwrap();
         assert_eq!(result, [6.0 + term; ELEMENTS]);
+    }
+
+    /// Returns a scope whose launches are in the other order, so that they have another kernel.
+    fn other_scope(&self) -> FusionScope {
+        let scope = self.rt.queue().start_fusion();
+        let [scale, offset] = self.kernels.each_ref().map(|kernel| kernel.launch(ELEMENTS));
+        let between: Buffer<f32> = self.rt.buffer(ELEMENTS).unwrap();
+        scope.submit(offset.args((&self.src, &between, 2.0f32))).unwrap();
+        scope.submit(scale.args((&between, &self.dst, 3.0f32))).unwrap();
+        scope
+    }
+
+    /// Records `2 * src + term`.
+    fn graph(&self, term: f32) -> Graph {
+        let mut recorder = self.rt.queue().record();
+        recorder.fuse();
+        let [scale, offset] = self.kernels.each_ref().map(|kernel| kernel.launch(ELEMENTS));
+        let between = recorder.temporary::<f32>(ELEMENTS).unwrap();
+        recorder.submit(scale.args((&self.src, &between, 2.0f32))).unwrap();
+        recorder.submit(offset.args((&between, &self.dst, term))).unwrap();
+        block_on(recorder.finish()).unwrap()
     }
 
     /// Runs scopes until one is fused.
@@ -192,6 +218,162 @@ fn the_failure_of_an_overdue_build_is_the_outcome_of_later_scopes() {
         matches!(outcome, FusionOutcome::Unfused { why: Unfused::Refused(_), .. })
     });
     assert_eq!(bench.fused_runs.load(SeqCst), 0);
+}
+
+/// Time that callers wait for a fused kernel at most, whatever the limit.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Time after which a caller that waits for `MAX_WAIT` counts as held up.
+const HELD_UP: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_compile_holds_up_no_caller_for_longer_than_a_second() {
+    for builder in [Runtime::builder(), Runtime::builder().fusion_limit(LONG)] {
+        let bench = Bench::with_builder(builder.fusion(FusionMode::Auto));
+        let compiler = bench.simulator.pause_compiles();
+        let started = Instant::now();
+        let outcome = block_on(bench.scope(1.0).complete()).unwrap();
+        assert!(started.elapsed() < HELD_UP, "{:?}", started.elapsed());
+        let why = outcome.to_string();
+        assert!(why.contains(FUSED) && why.contains("within 1s"), "{why}");
+        bench.assert_result(1.0);
+        let again = bench.scope(2.0).complete().now_or_never().expect("the scope does not wait");
+        assert!(!again.unwrap().is_fused());
+        drop(compiler);
+        // The kernel is used once it is built.
+        eventually("the kernel is used", || {
+            block_on(bench.scope(5.0).complete()).unwrap();
+            bench.assert_result(5.0);
+            bench.fused_runs.load(SeqCst) > 0
+        });
+    }
+}
+
+#[test]
+fn a_scope_that_requires_fusion_waits_longer_than_those_that_do_not() {
+    let bench = Bench::with_builder(Runtime::builder().fusion(FusionMode::Auto));
+    let compiler = bench.simulator.pause_compiles();
+    assert!(!block_on(bench.scope(1.0).complete()).unwrap().is_fused());
+    let scope = bench.scope(2.0);
+    let mut completed = scope.require().complete();
+    assert!((&mut completed).now_or_never().is_none(), "it waits, although another scope gave up");
+    drop(compiler);
+    assert!(block_on(completed).unwrap().is_fused());
+    bench.assert_result(2.0);
+}
+
+#[test]
+fn scopes_that_always_fuse_wait_for_their_limit() {
+    let bench = Bench::with_limit(FusionMode::Always, LONG);
+    let compiler = bench.simulator.pause_compiles();
+    let mut completed = bench.scope(1.0).complete();
+    std::thread::sleep(2 * MAX_WAIT);
+    assert!((&mut completed).now_or_never().is_none(), "it waits for longer than a second");
+    drop(compiler);
+    assert!(block_on(completed).unwrap().is_fused());
+    bench.assert_result(1.0);
+}
+
+#[test]
+fn kernels_for_which_no_launch_waits_are_built_one_at_a_time() {
+    let bench = Bench::with_builder(Runtime::builder().fusion(FusionMode::Auto));
+    bench.simulator.kernel("fused_offset_scale", |call| {
+        let (src, term) = (call.read::<f32>(0), call.value::<f32>(1));
+        let factor = call.value::<f32>(3);
+        call.write(2, &src.iter().map(|x| (x + term) * factor).collect::<Vec<_>>());
+    });
+    let builds = bench.simulator.counts().builds;
+    let compiler = bench.simulator.pause_compiles();
+    // The second scope does not wait for as long, because its kernel is built after that of the first one.
+    let first = block_on(bench.scope(1.0).complete()).unwrap();
+    assert!(first.to_string().contains("within 1s"), "{first}");
+    bench.assert_result(1.0);
+    let second = block_on(bench.other_scope().complete()).unwrap();
+    assert!(second.to_string().contains("within 50ms"), "{second}");
+    eventually("a kernel is compiled", || bench.simulator.counts().builds == builds + 1);
+    // Other programs do not wait for these kernels.
+    std::thread::sleep(2 * LIMIT);
+    assert_eq!(bench.simulator.counts().builds, builds + 1, "the other one waits");
+    drop(compiler);
+    eventually("the other kernel is used", || {
+        let outcome = block_on(bench.other_scope().complete()).unwrap();
+        let fused = block_on(bench.rt.queue().read(&bench.dst)).unwrap();
+        assert_eq!(fused, [15.0; ELEMENTS], "{outcome}");
+        outcome.is_fused()
+    });
+}
+
+#[test]
+fn a_graph_is_recorded_within_a_second_and_uses_its_kernel_once_that_is_built() {
+    let bench = Bench::with_builder(Runtime::builder().fusion(FusionMode::Auto));
+    let compiler = bench.simulator.pause_compiles();
+    let started = Instant::now();
+    let graph = bench.graph(4.0);
+    assert!(started.elapsed() < HELD_UP, "{:?}", started.elapsed());
+    let why = graph.fusion().to_string();
+    assert!(why.contains(FUSED) && why.contains("within 1s"), "{why}");
+    block_on(graph.replay().submit().unwrap()).unwrap();
+    bench.assert_result(4.0);
+    drop(compiler);
+    eventually("the kernel is used", || {
+        block_on(graph.replay().submit().unwrap()).unwrap();
+        bench.assert_result(4.0);
+        bench.fused_runs.load(SeqCst) > 0
+    });
+}
+
+/// Returns a module with a kernel of three instructions for each of `lines`, which no compiler simplifies.
+async fn long_module(rt: &Runtime, lines: u32) -> Module {
+    let line = |number| format!("a ^= a << {}; a += {number};\n", 1 + number % 30);
+    let body: String = (0..lines).map(line).collect();
+    let text = format!(
+        "kernel void long_one(global const uint *src, global uint *dst) {{
+            size_t i = get_global_id(0);
+            uint a = src[i];
+            {body}
+            dst[i] = a;
+        }}"
+    );
+    translate::spirv_of(rt, &Module::opencl_c(text), "").await.unwrap()
+}
+
+/// Submits launches of a kernel of this many lines to a scope, one after the other, and returns the outcome.
+fn outcome_of_long_kernels(lines: u32, launches: usize) -> String {
+    let simulator = Simulator::new().fusing();
+    for name in ["long_one", "fused_long_one_long_one"] {
+        simulator.kernel(name, |_| ());
+    }
+    block_on(async {
+        let builder = Runtime::builder().fusion(FusionMode::Always);
+        let rt = runtime_with(&simulator, builder).await;
+        let program = rt.build(&long_module(&rt, lines).await).await.unwrap();
+        // SAFETY: the closures access nothing.
+        let kernel = unsafe { program.kernel("long_one") }.unwrap();
+        let buffers: Vec<Buffer<u32>> =
+            (0..=launches).map(|_| rt.buffer(ELEMENTS).unwrap()).collect();
+        let scope = rt.queue().start_fusion();
+        for pair in buffers.windows(2) {
+            scope.submit(kernel.launch(ELEMENTS).args((&pair[0], &pair[1]))).unwrap();
+        }
+        scope.complete().await.unwrap().to_string()
+    })
+}
+
+#[test]
+fn launches_whose_kernel_would_be_too_large_are_refused_by_name_with_the_number_and_the_limit() {
+    if !has_clang() {
+        return;
+    }
+    let small = outcome_of_long_kernels(100, 2);
+    assert!(small.contains("fused_long_one_long_one"), "{small}");
+    assert!(!small.contains("limit"), "{small}");
+    for (lines, expected) in
+        [(4000, "`fused_long_one_long_one` would have"), (8000, "instructions together")]
+    {
+        let large = outcome_of_long_kernels(lines, 2);
+        assert!(large.contains(expected), "{large}");
+        assert!(large.contains("the limit of a fused kernel is 20000"), "{large}");
+    }
 }
 
 /// Limit of a compile that no compile of these tests reaches.

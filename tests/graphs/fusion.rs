@@ -9,6 +9,7 @@ use kiln::{
 };
 use support::everywhere;
 use support::scopes::{always, kernels_of_text, with_mode};
+use support::simulation::eventually;
 use support::tools::has_clang;
 
 const N: usize = 4096;
@@ -76,6 +77,13 @@ impl Weighted {
         let replay = self.graph.replay().bind(&self.x, x).bind(&self.result, result);
         replay.set(&self.by, by).submit().unwrap()
     }
+}
+
+/// Waits until the fused kernels of a graph are built, for which `finish` waits no longer than a second.
+fn await_kernels(graph: &Graph) {
+    eventually("the kernels of the graph are built", || {
+        !matches!(graph.fusion(), FusionOutcome::Unfused { why: Unfused::Overdue { .. }, .. })
+    });
 }
 
 fn weighted(x: impl Fn(u32) -> u32, weights: impl Fn(u32) -> u32, by: u32) -> Vec<u32> {
@@ -269,6 +277,7 @@ everywhere! {
         let bench = Bench::new(with_mode(&rt, FusionMode::Auto).await).await;
         let weights = bench.buffer(|i| 7 * i).await;
         let graph = bench.weighted(&weights).await;
+        await_kernels(&graph.graph);
         assert!(graph.graph.fusion().to_string().contains("timed"), "{}", graph.graph.fusion());
         let x = bench.buffer(|i| i).await;
         let (mut is_decided, mut replays) = (false, 0);
@@ -302,6 +311,7 @@ everywhere! {
         // replays are canceled.
         for is_canceled in [false, true] {
             let graph = bench.weighted(&weights).await;
+            await_kernels(&graph.graph);
             let mut is_decided = false;
             for _ in 0..20 {
                 let (open, gate) = async_channel::bounded::<()>(1);

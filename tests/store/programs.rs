@@ -72,16 +72,10 @@ everywhere! {
         let module = |number: u32| {
             Module::opencl_c(format!("kernel void number_{number}(global int *x) {{ x[0] = {number}; }}"))
         };
-        let many = |number| format!("kernel void k{number}(global float *x) {{ x[0] = sin(x[1]); }}\n");
-        let large = Module::opencl_c((0..20).map(many).collect::<String>());
-        let directory = directory();
-        let measure = start(&rt, directory.path()).await;
-        build(&measure, &module(0)).await;
-        let small = measure.stats().bytes_in_memory;
-        build(&measure, &large).await;
-        let all = measure.stats().bytes_in_memory;
-        let limit = small * 3;
-        assert!(all - small > limit, "{small} and {all}");
+        let table = "constant uint table[16777216] = {1};";
+        let large = "kernel void large(global uint *x) { x[0] = table[x[1]]; }";
+        let large = Module::opencl_c(format!("{table}\n{large}\n"));
+        let limit = 48 << 20; // less than the table, and far more than two small programs take
 
         let builder = Runtime::builder().device(rt.device().index().to_string());
         let directory = tempfile::tempdir().expect("there is disk space");
@@ -90,7 +84,9 @@ everywhere! {
         for number in [0, 1] {
             build(&rt, &module(number)).await;
         }
-        assert_eq!(build(&rt, &large).await.kernel_names().len(), 20);
+        let evictions = rt.stats().evictions;
+        assert_eq!(build(&rt, &large).await.kernel_names(), ["large"]);
+        assert_eq!(rt.stats().evictions, evictions + 1, "it was not kept");
         for number in [0, 1] {
             assert_eq!(build(&rt, &module(number)).await.origin(), Origin::Memory, "{number}");
         }

@@ -1,7 +1,10 @@
-//! Ways to run launches that are built while the application runs them, and the end of the trials.
+//! Fused kernels that are built while the application runs the launches one by one or in other ways, and the end of the
+//! trials.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use async_lock::SemaphoreGuardArc;
 
 use super::group::{Further, LaunchGroup};
 use super::known::Fusion;
@@ -9,9 +12,28 @@ use super::material::Material;
 use super::trial::Progress;
 use crate::build_graph::graph::BuildGraph;
 use crate::compiler::fusion::{Launches, Part};
+use crate::executor::pause;
 use crate::sync::lock;
 
+/// Maximum time for which a build in the background lets other builds that wait go first, and the pauses between looks.
+const MAX_DEFERENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
+
 impl BuildGraph {
+    /// Waits for the turn to build a fused kernel for which launches do not wait: one at a time on each device, and
+    /// after the other builds that wait.
+    pub(super) async fn background_turn(&self, device: usize) -> SemaphoreGuardArc {
+        let turn = self.background_builds(device).acquire_arc().await;
+        let start = Instant::now();
+        while self.progress().has_waiting() && start.elapsed() < MAX_DEFERENCE {
+            if let Err(error) = pause(LOOK).await {
+                tracing::debug!(%error, "a fused kernel is built before other programs");
+                break;
+            }
+        }
+        turn
+    }
+
     /// Compiles and builds the further kernels of all groups, in the background.
     pub(super) fn try_further(self: &Arc<Self>, material: &Arc<Material>, fusion: &Arc<Fusion>) {
         for at in 0..fusion.groups.len() {

@@ -158,6 +158,10 @@ impl BuildGraph {
         let Candidate { group, form, outcome } = candidate;
         let fused = outcome.fused.map_err(Error::unsupported)?;
         lock(&material.in_build).clone_from(&fused.kernel);
+        let _turn = match material.is_awaited {
+            true => None,
+            false => Some(self.background_turn(material.device).await),
+        };
         let members = group.members();
         let sources = members.iter().map(|&member| material.plan.slots[member].module);
         let sources: Vec<_> =

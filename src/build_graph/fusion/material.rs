@@ -12,8 +12,8 @@ use super::way::{Description, PartDescription};
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::key::DeviceKey;
 use crate::compiler::fusion::{
-    Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Plan, Trust,
-    Width,
+    Budget, Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Plan,
+    Trust, Width,
 };
 use crate::compiler::spirv;
 use crate::device::Limits;
@@ -36,6 +36,8 @@ pub(crate) struct FusionRequest {
     pub(crate) is_tried: bool,
     /// Whether the launches run as one kernel or not at all as kernels of several launches.
     pub(crate) needs_one_kernel: bool,
+    /// Whether a caller waits for the kernels, however long their compile takes.
+    pub(crate) is_awaited: bool,
     /// Whether programs are fused that let compilers compute other results than OpenCL requires.
     pub(crate) may_relax: bool,
 }
@@ -74,6 +76,8 @@ pub(super) struct Material {
     pub(super) is_tried: bool,
     /// Whether the launches run as one kernel or not at all as kernels of several launches.
     pub(super) needs_one_kernel: bool,
+    /// Whether a caller waits for the kernels, however long their compile takes. The others are built one at a time.
+    pub(super) is_awaited: bool,
     pub(super) in_build: KernelInBuild,
 }
 
@@ -120,6 +124,7 @@ impl Material {
             exceeded_limit,
             effects: OnceCell::new(),
             examinations: Examinations::default(),
+            budget: Budget::default(),
         }
     }
 

@@ -29,7 +29,8 @@ impl BuildGraph {
         request: &FusionRequest,
         in_build: &KernelInBuild,
     ) -> Result<Material> {
-        let &FusionRequest { device, trust, forced_form, is_tried, needs_one_kernel, .. } = request;
+        let &FusionRequest { device, trust, forced_form, is_tried, .. } = request;
+        let &FusionRequest { needs_one_kernel, is_awaited, .. } = request;
         let (kernels, mut plan) = (&request.kernels, request.plan.clone());
         let mut sources: Vec<Result<Arc<Source>>> = Vec::new();
         // Modules are numbered in the order in which slots first name them.
@@ -66,6 +67,7 @@ impl BuildGraph {
             forced_form,
             is_tried,
             needs_one_kernel,
+            is_awaited,
             in_build: Arc::clone(in_build),
         })
     }

@@ -135,7 +135,8 @@ impl BuildGraph {
     async fn locate(&self, plan: &BuildPlan, mode: WarmMode) -> Option<Origin> {
         let key = self.key(plan);
         let address = self.address(plan, key);
-        if mode == WarmMode::Check && matches!(self.kept(self.node(plan, key)), Some(Ok(_))) {
+        if mode == WarmMode::Check && matches!(self.memory().get(self.node(plan, key)), Some(Ok(_)))
+        {
             return Some(Origin::Memory);
         }
         if let Some(disk) = self.disk() {

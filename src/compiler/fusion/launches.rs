@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
+use super::budget::{Budget, refuse_kernel, refuse_launches};
 use super::coarsen::Width;
 use super::effects::{self, SlotEffects};
 use super::examination::{Examinations, Programs};
@@ -32,6 +33,7 @@ pub(crate) struct Launches<'a> {
     /// Effects of the launches, in order. They are determined when they are first needed.
     pub(crate) effects: OnceCell<Vec<SlotEffects>>,
     pub(crate) examinations: Examinations,
+    pub(crate) budget: Budget,
 }
 
 /// Launches that may run as one kernel.
@@ -106,8 +108,8 @@ impl<'a> Launches<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available or the
-    /// build options differ.
+    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available, the
+    /// build options differ, or the kernels together are far too large.
     pub(crate) fn fuse(&self, group: &Group, form: FusionForm) -> Result<Outcome> {
         let (plan, numbers) = self.plan_of(group);
         let modules: Option<Vec<_>> = numbers.iter().map(|&module| self.modules[module]).collect();
@@ -116,9 +118,15 @@ impl<'a> Launches<'a> {
         let Some(modules) = modules.filter(|_| options.all(|other| Some(other) == first)) else {
             return Err(Error::unsupported("the programs cannot be compiled together"));
         };
+        let sum = self.budget.sum(self.plan, &self.modules, group.members());
+        if let Some(why) = refuse_launches(form, sum) {
+            return Err(Error::unsupported(why));
+        }
         let programs = Programs { modules: &modules, examinations: &self.examinations };
         let mut outcome = fuse(&plan, programs, self.trust, self.width, form)?;
-        let exceeded = outcome.fused.as_ref().ok().and_then(|fused| (self.exceeded_limit)(fused));
+        let fused = outcome.fused.as_ref().ok();
+        let exceeded = fused
+            .and_then(|fused| (self.exceeded_limit)(fused).or_else(|| refuse_kernel(fused, sum)));
         if let Some(why) = exceeded {
             outcome.fused = Err(why);
         }

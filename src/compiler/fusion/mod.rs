@@ -30,6 +30,7 @@ pub(in crate::compiler) mod affine;
 mod arrangement;
 mod attempt;
 mod batched;
+mod budget;
 mod built_ins;
 mod coarsen;
 mod contraction;
@@ -79,6 +80,7 @@ mod trim;
 pub(in crate::compiler) mod vector_access;
 pub(in crate::compiler) mod written;
 
+pub(crate) use budget::Budget;
 pub(crate) use coarsen::Width;
 pub(crate) use entry::fused_name;
 pub(crate) use examination::Examinations;

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -84,20 +85,28 @@ impl FusionLookup {
 
     /// Returns the attempt to fuse these launches that scopes no longer wait for, if there is one.
     fn overdue(&self) -> Option<Overdue> {
-        self.scheduler.shared().graph.overdue_fusion(self.query.as_ref()?)
+        let shared = self.scheduler.shared();
+        let wait = shared.fusion_wait(self.options.is_required);
+        shared.graph.overdue_fusion(self.query.as_ref()?, wait)
     }
 
     /// Builds the launches' programs if necessary, and fuses the launches.
     pub(super) async fn fusion(&self, snapshot: &LaunchSnapshot) -> Result<Arc<Fusion>> {
         let request = self.built_request(snapshot).await?;
+        let request = FusionRequest { is_awaited: true, ..request };
         self.scheduler.shared().graph.clone().fuse(request).await
     }
 
-    /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than the runtime's limit.
-    pub(crate) async fn fusion_within_limit(&self, snapshot: &LaunchSnapshot) -> Result<Awaited> {
+    /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than `limit`. If `hurries` is set, this
+    /// hardly waits while another kernel is overdue.
+    pub(crate) async fn fusion_within(
+        &self,
+        snapshot: &LaunchSnapshot,
+        limit: Duration,
+        hurries: bool,
+    ) -> Result<Awaited> {
         let request = self.built_request(snapshot).await?;
-        let shared = self.scheduler.shared();
-        shared.graph.clone().fuse_within(request, shared.fusion_limit).await
+        self.scheduler.shared().graph.clone().fuse_within(request, limit, hurries).await
     }
 
     /// Builds the launches' programs if necessary. The launches need them in any case.
@@ -127,6 +136,7 @@ impl FusionLookup {
             forced_form: shared.fusion_form,
             is_tried: shared.fusion.is_timed() && shared.fusion_form.is_none() && !is_required,
             needs_one_kernel: is_required,
+            is_awaited: is_required || !shared.fusion.is_timed(),
             may_relax: shared.fusion == FusionMode::Relaxed,
         })
     }
@@ -195,7 +205,8 @@ impl Completion {
 
     /// Fuses the launches, and runs them.
     async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
-        let fusion = lookup.fusion_within_limit(&snapshot).await;
+        let wait = self.queue.scheduler.shared().fusion_wait(self.is_required);
+        let fusion = lookup.fusion_within(&snapshot, wait, true).await;
         let failure = snapshot.failure().await;
         // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
@@ -379,9 +390,13 @@ impl Completion {
     }
 
     /// Runs the launches one by one, because their kernel was not built within the limit.
-    fn unfused_because_overdue(self, Overdue { kernel }: Overdue) -> Result<FusionOutcome> {
-        let limit = self.queue.scheduler.shared().fusion_limit;
-        self.unfused(Unfused::Overdue { kernel, limit })
+    fn unfused_because_overdue(self, overdue: Overdue) -> Result<FusionOutcome> {
+        let Overdue { kernel, limit, has_waited } = overdue;
+        let why = Unfused::Overdue { kernel, limit };
+        if has_waited {
+            tracing::warn!(%why, "launches are not fused");
+        }
+        self.unfused(why)
     }
 
     /// Runs the launches one by one, unless they run already, and returns the reason.
@@ -402,10 +417,7 @@ impl Completion {
         if let Some(counter) = counter {
             counter.add_one();
         }
-        match &why {
-            Unfused::Overdue { .. } => tracing::warn!(%why, "launches are not fused"),
-            _ => tracing::debug!(%why, "launches are not fused"),
-        }
+        tracing::debug!(%why, "launches are not fused");
         if self.is_required {
             return Err(required_error(why));
         }

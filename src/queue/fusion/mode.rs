@@ -32,16 +32,21 @@ pub enum FusionMode {
     /// from run to run, as long as several ways take turns. The other modes do not fuse such launches.
     Relaxed,
     /// Fuses whenever that is legal, without timing, in the first [form](crate::FusionForm) that is legal. If
-    /// there is no kernel for all launches, they run in the parts that are expected to be the fastest.
+    /// there is no kernel for all launches, they run in the parts that are expected to be the fastest. For tests and
+    /// measurements: scopes wait until their kernel is built, up to the whole
+    /// [limit](crate::RuntimeBuilder::fusion_limit).
     Always,
     /// Runs the launches of a scope one by one, except for scopes that [require](crate::FusionScope::require)
     /// fusion.
     Never,
 }
 
-/// Time for which the launches of a scope wait for their fused kernel, unless the runtime sets another.
+/// Time for which the launches of a scope wait for a fused kernel that is required, unless the runtime sets another.
 /// Compilers take seconds for a large kernel on a slow machine with other work; some never end.
 pub(crate) const FUSION_LIMIT: Duration = Duration::from_secs(120);
+
+/// Maximum time for which a caller waits for a fused kernel where its launches may as well run one by one.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";
@@ -68,6 +73,12 @@ impl FusionMode {
     /// Whether the first runs of the same launches are timed.
     pub(crate) fn is_timed(self) -> bool {
         matches!(self, Self::Auto | Self::Relaxed)
+    }
+
+    /// Returns how long a caller waits for a fused kernel, if `limit` is set. `is_required` states whether the launches
+    /// must run as one kernel.
+    pub(crate) fn wait(self, limit: Duration, is_required: bool) -> Duration {
+        if self.is_timed() && !is_required { limit.min(MAX_WAIT) } else { limit }
     }
 
     /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).

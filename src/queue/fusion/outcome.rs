@@ -149,7 +149,7 @@ pub enum Unfused {
     Timing,
     /// The replays of a graph ran one by one, because buffers that were bound overlap, or overlap with fixed ones.
     Overlapping,
-    /// The fused kernel was not built within the
+    /// The fused kernel was not built within one second or, if that is less, within the
     /// [limit](crate::RuntimeBuilder::fusion_limit). The build continues in the background. Until it ends,
     /// scopes with the same launches have this outcome at once; afterwards they use the kernel.
     #[non_exhaustive]
@@ -186,7 +186,7 @@ impl fmt::Display for Unfused {
             Self::Overdue { kernel, limit } => write!(
                 f,
                 "`{}` was not built within {limit:?}; the build continues, and later scopes use the \
-                 kernel once it is built; `RuntimeBuilder::fusion_limit` sets another limit",
+                 kernel once it is built; `RuntimeBuilder::fusion_limit` sets the limit",
                 short_name(kernel)
             ),
             Self::Disabled => f.write_str("fusion is disabled"),

@@ -423,8 +423,10 @@ impl FusionScope {
     /// Runs the launches: as one kernel or in several parts if it is proven that the results do not change
     /// and, unless [`require`](Self::require) is set, if that is faster. The future returns how they run;
     /// dropping it changes nothing. The launches of a scope that differs from earlier ones wait until their
-    /// kernel is built, but no longer than a [limit](crate::RuntimeBuilder::fusion_limit). Then they run one by
-    /// one, and the outcome is [`Unfused::Overdue`].
+    /// kernel is built, but no longer than a second or, if that is less, than a
+    /// [limit](crate::RuntimeBuilder::fusion_limit). Then they run one by
+    /// one, and the outcome is [`Unfused::Overdue`]. If fusion is required, and with
+    /// [`FusionMode::Always`](crate::FusionMode::Always), they wait for the whole limit.
     ///
     /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first one to four runs of each
     /// [way](crate::guides::fusion#trials) to run the launches are timed, in turns. Runs of the launches one

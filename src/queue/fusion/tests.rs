@@ -87,6 +87,7 @@ fn fuse(rt: &Runtime, needs_one_kernel: bool) -> Result<Arc<Fusion>> {
             trust: Trust::ProofOnly,
             forced_form: None,
             is_tried: !needs_one_kernel,
+            is_awaited: true,
             may_relax: false,
             needs_one_kernel,
         };

@@ -25,12 +25,15 @@ const MAX_TRIED: usize = 3;
 
 /// Plans of a graph.
 pub(super) struct Plans {
-    pub(super) recorded: Recorded,
+    pub(super) recorded: Arc<Recorded>,
     /// For each value whether no launch uses it.
     pub(super) unused_values: SmallVec<[bool; 8]>,
     /// Plan of the recorded commands one by one.
     pub(super) plain: Arc<Plan>,
-    fused: Option<FusedPlans>,
+    /// Plans with fused kernels, once these are built.
+    fused: OnceLock<FusedPlans>,
+    /// Reason why the launches run one by one as long as there are no fused kernels.
+    unfused: Unfused,
     /// Whether a replay ran the launches one by one because its buffers overlap.
     is_overlapping: AtomicBool,
 }
@@ -64,41 +67,44 @@ pub(super) struct Next {
 }
 
 impl Plans {
-    /// Prepares the commands of a recording. Calls the driver, which may block.
+    /// Prepares the commands of a recording to run one by one, for the reason `unfused`. Calls the driver, which may
+    /// block.
     ///
     /// # Errors
     ///
     /// As for [`prepare`].
-    pub(super) fn new(
-        queue: &Queue,
-        recorded: Recorded,
-        sections: Option<Sections>,
-    ) -> Result<Self> {
-        let can_fuse = sections.is_some();
+    pub(super) fn new(queue: &Queue, recorded: Arc<Recorded>, unfused: Unfused) -> Result<Self> {
+        let can_fuse = !matches!(unfused, Unfused::Disabled);
         let plain = Arc::new(prepare(queue, &recorded, &recorded.commands, can_fuse)?);
+        let unused_values = recorded.unused_values();
+        let (fused, is_overlapping) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(Self { recorded, unused_values, plain, fused, unfused, is_overlapping })
+    }
+
+    /// Uses the fused kernels of the launches from now on. In modes without trials, this prepares a plan with them:
+    /// it calls the driver, which may block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prepare`].
+    pub(super) fn set_fused(&self, queue: &Queue, sections: Sections) -> Result<()> {
         let mode = queue.scheduler.shared().fusion;
-        let fused = sections.map(|sections| FusedPlans {
+        let fused = self.fused.get_or_init(|| FusedPlans {
             sections,
             policy: if mode.is_timed() { Policy::Fastest } else { Policy::Kernels },
             decided: OnceLock::new(),
             tried: Mutex::default(),
         });
-        let unused_values = recorded.unused_values();
-        let is_overlapping = AtomicBool::new(false);
-        let plans = Self { recorded, unused_values, plain, fused, is_overlapping };
-        if let Some(fused) = &plans.fused
-            && fused.policy == Policy::Kernels
-            && !fused.sections.all.is_empty()
-        {
-            plans.decide(queue, fused)?;
+        if fused.policy == Policy::Kernels && !fused.sections.all.is_empty() {
+            self.decide(queue, fused)?;
         }
-        Ok(plans)
+        Ok(())
     }
 
     /// Returns the plan for the next replay. While the ways to run the launches take turns, this may prepare a plan.
     pub(super) fn next(&self, queue: &Queue) -> Next {
         let plain = || Next { plan: self.plain.clone(), timing: None };
-        let Some(fused) = self.fused.as_ref().filter(|fused| !fused.sections.all.is_empty()) else {
+        let Some(fused) = self.fused.get().filter(|fused| !fused.sections.all.is_empty()) else {
             return plain();
         };
         if let Some(decided) = fused.decided.get() {
@@ -131,22 +137,28 @@ impl Plans {
 
     /// Returns how the launches run.
     pub(super) fn outcome(&self) -> FusionOutcome {
-        let Some(fused) = &self.fused else {
-            return FusionOutcome::Unfused { why: Unfused::Disabled };
+        let is_overlapping = self.is_overlapping.load(Ordering::Relaxed);
+        let Some(fused) = self.fused.get() else {
+            let can_fuse = !matches!(self.unfused, Unfused::Disabled);
+            let why = match is_overlapping && can_fuse {
+                true => Unfused::Overlapping,
+                false => self.unfused.clone(),
+            };
+            return FusionOutcome::Unfused { why };
         };
         let latest = || lock(&fused.tried).first().map(|(_, plan)| plan.parts.to_vec());
         let decided = || fused.are_decided().then(|| fused.decided_parts());
         let prepared = fused.decided.get().map(|plan| plan.parts.to_vec());
         let parts = match prepared.or_else(decided).or_else(latest) {
             Some(parts) => parts,
-            None => fused.parts_without_plan(self.is_overlapping.load(Ordering::Relaxed)),
+            None => fused.parts_without_plan(is_overlapping),
         };
         FusionOutcome::of(parts).unwrap_or_else(|why| FusionOutcome::Unfused { why })
     }
 
     /// Returns the plan of most replays: the decided one if there is one.
     pub(super) fn usual(&self) -> &Plan {
-        let decided = self.fused.as_ref().and_then(|fused| fused.decided.get());
+        let decided = self.fused.get().and_then(|fused| fused.decided.get());
         decided.map_or(&self.plain, |decided| &decided.plan)
     }
 

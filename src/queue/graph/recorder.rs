@@ -6,23 +6,26 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytemuck::Pod;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
 
 use super::plans::Plans;
 use super::recorded::{Placeholder, Recorded, RecordedCommand};
 use super::replay::Graph;
 use super::scalar::GraphScalar;
-use super::sections::Sections;
+use super::sections::{Sections, first_fused_name};
 use crate::args::buffer::Buffer;
 use crate::args::memory::DeviceMemory;
 use crate::args::region::Region;
 use crate::args::{ArgumentKind, OpenId, Seal};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::Priority;
+use crate::executor::{Priority, pause};
 use crate::future::named_future;
-use crate::queue::fusion::FusionMode;
+use crate::queue::fusion::{FusionMode, Unfused};
 use crate::queue::handle::{Queue, check_apart, check_length, check_shapes, fill_pattern};
 use crate::queue::launch::{Conditions, Launch};
 use crate::queue::launch_work::LaunchWork;
@@ -324,8 +327,9 @@ impl Recorder {
     /// [fusion scope](crate::FusionScope) does, where it is proven that the results do not change. Temporaries that
     /// such a kernel can do without take no memory.
     ///
-    /// [`finish`](Self::finish) then waits for the fused kernels, but no longer than a
-    /// [limit](crate::RuntimeBuilder::fusion_limit) for up to 16 launches at a time. With
+    /// [`finish`](Self::finish) then waits for the fused kernels, but no longer than a second or, if that is less, the
+    /// [limit](crate::RuntimeBuilder::fusion_limit). If they take longer, replays use them once they are built. With
+    /// [`FusionMode::Always`](crate::FusionMode::Always), it waits for the whole limit for up to 16 launches at a time. With
     /// [`FusionMode::Auto`](crate::FusionMode::Auto), the first replays are timed, in different
     /// [ways](crate::guides::fusion#trials) to run the launches, and take longer to submit; later replays use the
     /// fastest way. [`Graph::fusion`] returns how the launches run.
@@ -388,15 +392,35 @@ impl Recorder {
                     secure(launch, queue.device()).await?;
                 }
             }
+            let recorded = Arc::new(recorded);
             let shared = queue.scheduler.shared();
-            let sections = match recorded.may_fuse && shared.fusion != FusionMode::Never {
-                true => Some(Sections::of(&queue, &recorded).await),
-                false => None,
+            let threads = shared.graph.pool_for(false).threads();
+            if !recorded.may_fuse || shared.fusion == FusionMode::Never {
+                let own = queue.clone();
+                let prepare = move || Plans::new(&own, recorded, Unfused::Disabled);
+                let plans = threads.run(Priority::Short, prepare).await??;
+                return Ok(Graph::new(queue, Arc::new(plans)));
+            }
+            let limit = shared.fusion_wait(false);
+            let (sections, late) = match fused_sections(&queue, &recorded, limit).await? {
+                Either::Left(sections) => (Some(sections), None),
+                Either::Right(late) => (None, Some(late)),
             };
-            let (threads, own) = (shared.graph.pool_for(false).threads(), queue.clone());
-            let prepare = move || Plans::new(&own, recorded, sections);
-            let plans = threads.run(Priority::Short, prepare).await??;
-            Ok(Graph::new(queue, Arc::new(plans)))
+            let own = queue.clone();
+            let prepare = move || {
+                let kernel = first_fused_name(&recorded);
+                let plans = Plans::new(&own, recorded, Unfused::Overdue { kernel, limit })?;
+                if let Some(sections) = sections {
+                    plans.set_fused(&own, sections)?;
+                }
+                Ok::<_, Error>(plans)
+            };
+            let plans = Arc::new(threads.run(Priority::Short, prepare).await??);
+            if let Some(late) = late {
+                tracing::warn!(outcome = %plans.outcome(), "the launches of a graph are not fused yet");
+                adopt_later(&queue, &plans, late);
+            }
+            Ok(Graph::new(queue, plans))
         })
     }
 
@@ -426,6 +450,49 @@ impl Recorder {
             return Ok(());
         };
         Err(error.within(place()))
+    }
+}
+
+/// Sections whose fused kernels are still being built.
+type LateSections = oneshot::Receiver<Sections>;
+
+/// Finds and builds the fused kernels of a recording. In modes with trials, waits no longer than `limit` for all
+/// of them together.
+async fn fused_sections(
+    queue: &Queue,
+    recorded: &Arc<Recorded>,
+    limit: Duration,
+) -> Result<Either<Sections, LateSections>> {
+    let shared = queue.scheduler.shared();
+    if !shared.fusion.is_timed() {
+        return Ok(Either::Left(Sections::of(queue, recorded).await));
+    }
+    let (sender, receiver) = oneshot::channel();
+    let (queue, recorded) = (queue.clone(), Arc::clone(recorded));
+    shared.host.clone().spawn(async move {
+        // The receiver may be dropped already.
+        let _ = sender.send(Sections::of(&queue, &recorded).await);
+    })?;
+    match select(receiver, pause(limit)).await {
+        Either::Left((sections, _)) => sections.map(Either::Left).map_err(|oneshot::Canceled| {
+            Error::new(ErrorKind::Panicked, "the task that fuses the launches of a graph panicked")
+        }),
+        Either::Right((_, late)) => Ok(Either::Right(late)),
+    }
+}
+
+/// Has a graph use its fused kernels once they are built, if the graph still exists.
+fn adopt_later(queue: &Queue, plans: &Arc<Plans>, late: LateSections) {
+    let (own, plans) = (queue.clone(), Arc::downgrade(plans));
+    let adopt = async move {
+        let Ok(sections) = late.await else { return };
+        let Some(plans) = plans.upgrade() else { return };
+        if let Err(error) = plans.set_fused(&own, sections) {
+            tracing::debug!(%error, "a graph does not use its fused kernels");
+        }
+    };
+    if let Err(error) = queue.scheduler.shared().host.spawn(adopt) {
+        tracing::debug!(%error, "a graph does not use its fused kernels");
     }
 }
 

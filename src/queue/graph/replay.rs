@@ -110,7 +110,7 @@ impl Graph {
     /// # }
     /// ```
     pub fn replay(&self) -> Replay {
-        let Recorded { placeholders, open_values, .. } = &self.plans.recorded;
+        let Recorded { placeholders, open_values, .. } = &*self.plans.recorded;
         let bytes = open_values.last().map_or(0, |last| last.end);
         Replay {
             graph: self.clone(),

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::recorded::{Recorded, RecordedCommand};
 use crate::args::OpenId;
 use crate::build_graph::{Awaited, Fusion};
-use crate::compiler::fusion::Place;
+use crate::compiler::fusion::{Place, fused_name};
 use crate::error::Result;
 use crate::queue::fusion::completion::FusionLookup;
 use crate::queue::fusion::plan::LaunchSnapshot;
@@ -36,7 +36,7 @@ pub(super) struct Sections {
 
 impl Sections {
     /// Divides the launches into sections, and fuses each. Launches that depend on a value that replays set are left
-    /// out. Waits for fused kernels no longer than the runtime's limit.
+    /// out. Waits for each fused kernel no longer than the runtime's limit.
     pub(super) async fn of(queue: &Queue, recorded: &Recorded) -> Self {
         let mut sections = Self { all: Vec::new(), alone: Vec::new() };
         let mut pending = runs(&recorded.commands);
@@ -101,6 +101,14 @@ impl Sections {
     }
 }
 
+/// Returns the name of the first fused kernel that a recording may get.
+pub(super) fn first_fused_name(recorded: &Recorded) -> String {
+    let several = runs(&recorded.commands).into_iter().find(|run| run.len() > 1);
+    let commands = several.map_or(&[][..], |run| &recorded.commands[run]);
+    let launches = commands.iter().filter_map(RecordedCommand::launch);
+    fused_name(launches.map(|launch| launch.kernel.name()))
+}
+
 /// Returns the runs of consecutive launches, each of at most [`MAX_LAUNCHES`].
 fn runs(commands: &[RecordedCommand]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -127,12 +135,10 @@ async fn fused(
     let is_dead = |allocation| recorded.is_dead_after(run.end, allocation);
     let lookup = FusionLookup::of_recorded(&queue.scheduler, &launches, is_dead);
     let snapshot = LaunchSnapshot::of(&launches);
-    match lookup.fusion_within_limit(&snapshot).await {
+    let limit = queue.scheduler.shared().fusion_limit;
+    match lookup.fusion_within(&snapshot, limit, false).await {
         Ok(Awaited::Known(fusion)) => Ok(fusion),
-        Ok(Awaited::Overdue(overdue)) => {
-            let limit = queue.scheduler.shared().fusion_limit;
-            Err(Unfused::Overdue { kernel: overdue.kernel, limit })
-        }
+        Ok(Awaited::Overdue(overdue)) => Err(Unfused::Overdue { kernel: overdue.kernel, limit }),
         Err(error) => Err(Unfused::Failed(error)),
     }
 }

@@ -93,8 +93,16 @@ pub(crate) struct Shared {
     pub(crate) fusion: FusionMode,
     /// Form that all fused kernels get; if `None`, all forms are tried.
     pub(crate) fusion_form: Option<FusionForm>,
-    /// Time for which the launches of a scope wait for their fused kernel.
+    /// Maximum time for which the launches of a scope wait for their fused kernel.
     pub(crate) fusion_limit: Duration,
+}
+
+impl Shared {
+    /// Returns how long a caller waits for a fused kernel. `is_required` states whether its launches must run as one
+    /// kernel.
+    pub(crate) fn fusion_wait(&self, is_required: bool) -> Duration {
+        self.fusion.wait(self.fusion_limit, is_required)
+    }
 }
 
 /// Command DAG of one device, and its native queues.

@@ -15,7 +15,7 @@ use kiln::Device;
 /// Prefix of a line in a report.
 const REPORT: &str = "report ";
 
-/// Time after which a child counts as hanging.
+/// Time after which a child counts as hanging, unless it is allowed more.
 const HANGS: Duration = Duration::from_secs(300);
 
 /// Environment variable with the number of the device that a child uses.
@@ -36,7 +36,11 @@ pub fn test_name(module: &str, test: &str) -> String {
 }
 
 /// A process that runs one test of this binary, which is otherwise ignored. Killed when dropped.
-pub struct Child(process::Child);
+pub struct Child {
+    process: process::Child,
+    /// Time after which it counts as hanging.
+    limit: Duration,
+}
 
 /// Numbers that a child reported, by name.
 pub type Report = BTreeMap<String, u64>;
@@ -70,16 +74,24 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        Self(command.spawn().expect("the test binary can be run again"))
+        let process = command.spawn().expect("the test binary can be run again");
+        Self { process, limit: HANGS }
+    }
+
+    /// Sets the time after which the child counts as hanging.
+    #[must_use]
+    pub fn allowing(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
     }
 
     pub fn id(&self) -> u32 {
-        self.0.id()
+        self.process.id()
     }
 
     /// Whether the child has ended.
     pub fn has_ended(&mut self) -> bool {
-        self.0.try_wait().expect("it can be waited for").is_some()
+        self.process.try_wait().expect("it can be waited for").is_some()
     }
 
     /// Waits for the child to end, and returns its report. Panics with its output if it failed.
@@ -93,10 +105,10 @@ impl Child {
     pub fn status(mut self) -> process::ExitStatus {
         let started = Instant::now();
         while !self.has_ended() {
-            assert!(started.elapsed() < HANGS, "process {} does not end", self.id());
+            assert!(started.elapsed() < self.limit, "process {} does not end", self.id());
             thread::sleep(Duration::from_millis(1));
         }
-        self.0.wait().expect("it can be waited for")
+        self.process.wait().expect("it can be waited for")
     }
 
     /// Waits for the child to end, and returns its report and its output.
@@ -115,8 +127,8 @@ impl Child {
     #[track_caller]
     pub fn status_and_output(mut self) -> (process::ExitStatus, String) {
         // A child that fills a pipe would block on its output.
-        let stdout = reading(self.0.stdout.take().expect("it is piped"));
-        let stderr = reading(self.0.stderr.take().expect("it is piped"));
+        let stdout = reading(self.process.stdout.take().expect("it is piped"));
+        let stderr = reading(self.process.stderr.take().expect("it is piped"));
         let status = self.status();
         let [out, err] = [stdout, stderr].map(|thread| thread.join().expect("it reads"));
         (status, out + "\n" + &err)
@@ -141,8 +153,8 @@ pub fn number_of(line: &str) -> Option<(String, u64)> {
 impl Drop for Child {
     fn drop(&mut self) {
         // Both calls fail for a child that has ended, and are not needed then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

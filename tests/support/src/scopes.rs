@@ -1,6 +1,8 @@
 //! Launches that can be fused, and runtimes that fuse all launches for which this is legal.
 
-use kiln::{Buffer, Event, FusionMode, FusionScope, Kernel, Module, Queue, Runtime};
+use kiln::{
+    Buffer, Event, FusionMode, FusionOutcome, FusionScope, Kernel, Module, Queue, Runtime, Unfused,
+};
 
 /// Module of `data/fusion.cl`.
 pub const FUSION: &[u8] = include_bytes!("../../data/fusion.spv");
@@ -98,4 +100,9 @@ impl Chain {
     pub fn result(&self) -> Vec<f32> {
         self.scaled().iter().map(|n| n + 1.0).collect()
     }
+}
+
+/// Whether launches ran one by one because their kernel was not built in time. Scopes do not wait for long.
+pub fn is_overdue(outcome: &FusionOutcome) -> bool {
+    matches!(outcome, FusionOutcome::Unfused { why: Unfused::Overdue { .. }, .. })
 }

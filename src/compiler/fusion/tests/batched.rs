@@ -138,6 +138,7 @@ fn partition(
         exceeded_limit,
         effects: OnceCell::new(),
         examinations: Examinations::default(),
+        budget: Budget::default(),
     };
     let parts = launches.partition().into_iter();
     let form = |part: &Part| part.candidates.first().map(|candidate| candidate.form);

@@ -18,6 +18,7 @@ fn launches_of<'a>(plan: &'a Plan, module: &'a Module) -> Launches<'a> {
         exceeded_limit: &|_| None,
         effects: OnceCell::new(),
         examinations: Examinations::default(),
+        budget: Budget::default(),
     }
 }
 
