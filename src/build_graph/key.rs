@@ -15,7 +15,7 @@ use crate::digest::{BuildKey, Digest};
 
 /// Version of the encoding. Any change to the fields, or to how they are written, must raise it, which changes
 /// every key.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;

@@ -23,7 +23,7 @@ use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
-use crate::backend::{Adapter, Device};
+use crate::backend::{Adapter, Device, compiler_files};
 use crate::device::{DeviceInfo, DeviceKind, ImageLimits, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -165,6 +165,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
 struct Platform {
     name: String,
     version: String,
+    /// Address of a function of the driver.
+    function: Option<usize>,
 }
 
 impl Platform {
@@ -173,7 +175,20 @@ impl Platform {
             get_platform_data(platform, what)
                 .map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
         };
-        Self { name: query(CL_PLATFORM_NAME), version: query(CL_PLATFORM_VERSION) }
+        Self {
+            name: query(CL_PLATFORM_NAME),
+            version: query(CL_PLATFORM_VERSION),
+            function: Self::function(platform),
+        }
+    }
+
+    /// Returns the address of the function that every driver has for the loader (`cl_khr_icd`). The other
+    /// functions that a program links with are the loader's.
+    fn function(platform: cl_platform_id) -> Option<usize> {
+        let opencl = cl3::load_library().as_ref().ok()?;
+        let name = c"clIcdGetPlatformIDsKHR";
+        let function = opencl.clGetExtensionFunctionAddressForPlatform(platform, name.as_ptr())?;
+        (!function.is_null()).then_some(function as usize)
     }
 }
 
@@ -201,7 +216,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     };
     let (formats, links) = query.formats(&il_version);
     let kind = query.kind();
-    let info = DeviceInfo {
+    let mut info = DeviceInfo {
         backend: NAME,
         platform: platform.name.clone(),
         platform_version: platform.version.clone(),
@@ -209,6 +224,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         kind,
         instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.text(CL_DRIVER_VERSION),
+        compiler: String::new(),
         device_version,
         il_version,
         extensions: words(&query.text(CL_DEVICE_EXTENSIONS)),
@@ -226,6 +242,10 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         limits,
         name,
     };
+    if let Some(function) = platform.function {
+        let late = Workarounds::of(&info).compiler_files;
+        info.compiler = compiler_files::of_function(function, late);
+    }
     Ok((version, info))
 }
 

@@ -221,7 +221,7 @@ fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
         Error::new(ErrorKind::NoDevice, message)
     })?;
     let adapters = backend.adapters().map_err(|error| error.within("the build child"))?;
-    let is_requested = |identity: [(&str, &str); 9]| {
+    let is_requested = |identity: [(&str, &str); 10]| {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
     let equal = adapters.iter().filter(|adapter| is_requested(adapter.info().identity()));
