@@ -7,7 +7,7 @@
 //! those that block on files on the threads for files. Waiting holds no thread.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
@@ -21,7 +21,7 @@ use super::strategy::BuildStrategy;
 use super::trace::{RemoteTrail, Trail};
 use super::turn::Turn;
 use crate::cache::remote::{Answer, PendingResponse, Response};
-use crate::cache::store::Entry;
+use crate::cache::store::{Entry, Storage};
 use crate::error::{Result, catch_panics};
 
 /// Work that is left once the waiters have the program.
@@ -29,7 +29,7 @@ enum Rest {
     /// Nothing: the program was on the disk, or is not stored. No reference to it is kept.
     Nothing,
     /// The entry that the remote cache sent is to be written to the disk.
-    Copy(Arc<Entry>),
+    Copy(Arc<Entry>, Weak<Built>),
     /// The program was compiled, in this time, and is to be stored before other processes have their turn.
     Save(Arc<Built>, Duration, Turn),
 }
@@ -39,7 +39,12 @@ pub(super) async fn build(mut in_flight: InFlight) {
     let mut trail = Trail::default();
     let made = catch_panics(make(&mut in_flight, &mut trail)).await;
     let (outcome, rest) = match made {
-        Ok((built, rest)) => (Ok(built), rest),
+        Ok((built, rest)) => {
+            if let Some(reason) = in_flight.subject().reason_not_to_store() {
+                built.set_storage(reason);
+            }
+            (Ok(built), rest)
+        }
         Err(error) => (Err(error), Rest::Nothing),
     };
     in_flight.end(outcome, &trail);
@@ -71,7 +76,8 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
             let answer = answer
                 .unwrap_or_else(|_canceled| Answer::Failed("it could not be queried".to_owned()));
             if let Some((built, entry)) = receive(subject, answer, remote).await? {
-                return Ok((built, Rest::Copy(entry)));
+                let rest = Rest::Copy(entry, Arc::downgrade(&built));
+                return Ok((built, rest));
             }
             None
         }
@@ -126,7 +132,10 @@ async fn race(
         receive(subject, answer, trail).await.ok()?
     };
     match select(pin!(receiving), compiling).await {
-        Either::Left((Some((built, entry)), _)) => Ok((built, Rest::Copy(entry))),
+        Either::Left((Some((built, entry)), _)) => {
+            let rest = Rest::Copy(entry, Arc::downgrade(&built));
+            Ok((built, rest))
+        }
         Either::Left((None, compiling)) => compiling.await,
         Either::Right((made, _)) => made,
     }
@@ -167,9 +176,12 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
     let subject = in_flight.subject();
     match rest {
         Rest::Nothing => {}
-        Rest::Copy(entry) => {
+        Rest::Copy(entry, built) => {
             if let Some(disk) = subject.graph().disk() {
-                disk.copy(&subject.address(), &entry).await;
+                let storage = disk.copy(&subject.address(), &entry).await;
+                if let Some(built) = built.upgrade() {
+                    built.set_storage(storage);
+                }
             }
         }
         Rest::Save(built, took, turn) => {
@@ -179,6 +191,8 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
             drop(slot);
             if room.is_some() {
                 subject.save(in_flight.node(), &built, took, remote.has_newer).await;
+            } else {
+                built.set_storage(Storage::Slow);
             }
             drop(room);
             lock.release().await;

@@ -24,7 +24,7 @@ use super::pool::CompilePool;
 use super::refusal::classify;
 use super::signatures::Signatures;
 use crate::backend::Source;
-use crate::cache::store::{Address, Entry};
+use crate::cache::store::{Address, Entry, Storage};
 use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
@@ -80,6 +80,13 @@ impl Subject {
     /// Whether the program is looked up in the disk or the remote cache, and stored there.
     pub(super) fn is_stored(&self) -> bool {
         self.plan.is_stored() && (self.graph.disk().is_some() || self.graph.remote().is_some())
+    }
+
+    /// Returns the reason why the program is not in the store on disk, if that does not depend on the program's
+    /// size or on the disk.
+    pub(super) fn reason_not_to_store(&self) -> Option<Storage> {
+        let is_off = self.graph.disk().is_none();
+        self.plan.reason_not_to_store().or_else(|| is_off.then_some(Storage::Off))
     }
 
     /// Returns the permits to begin compiles, or to begin links if the program is linked.
@@ -409,7 +416,7 @@ impl Subject {
             Err(error) => {
                 self.graph.counters().disk_skips.add_one();
                 tracing::debug!(%error, "a program without a binary is not stored");
-                return;
+                return built.set_storage(Storage::NoBinary(error.summary()));
             }
         };
         let bytes = payload.len();
@@ -417,7 +424,7 @@ impl Subject {
             .filter(|_| !remote_has_newer)
             .map(|remote| (remote, [&payload[..], &rest[..]].concat()));
         if let Some(disk) = disk {
-            disk.store().put(&self.address(), payload, rest).await;
+            built.set_storage(disk.store().put(&self.address(), payload, rest).await);
         }
         self.graph.reweigh(node, built, bytes);
         if let Some(remote) = remote {
@@ -545,11 +552,9 @@ impl Subject {
 
     /// Creates the entry of a compiled program. Some drivers generate the binary only now.
     fn pack(&self, built: &Built, took: Duration) -> Result<Packed> {
-        let translation = self.plan.translation();
-        let tools: Vec<_> = translation.into_iter().flat_map(|made| made.tools()).collect();
-        let fields = self.graph.key_fields(&self.plan);
-        let object = self.plan.object_record(self.graph.device_key(self.plan.device()));
-        entry_codec::pack(&self.key, built, fields, &tools, object, took)
+        let mut manifest = self.graph.entry_manifest(&self.plan);
+        manifest.build_microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        entry_codec::pack(&self.key, built, manifest)
     }
 
     /// Creates the program from an artifact.

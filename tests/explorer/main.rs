@@ -6,6 +6,8 @@ mod builds;
 mod bundles;
 mod cache;
 mod check;
+#[cfg(target_os = "linux")]
+mod compilers;
 mod fuse;
 mod libraries;
 mod manifests;

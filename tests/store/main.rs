@@ -13,3 +13,4 @@ mod programs;
 mod settings;
 #[cfg(target_os = "linux")]
 mod slow_disk;
+mod storage;

@@ -72,6 +72,7 @@ mod layout;
 mod lock;
 mod operation;
 mod publish;
+mod storage;
 mod task_tracker;
 mod usage;
 
@@ -89,6 +90,7 @@ pub use self::entry::{Entry, KernelRecord, Manifest, ObjectRecord, ParameterReco
 pub use self::info::{Checked, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
+pub use self::storage::Storage;
 
 pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
 pub(crate) use self::holder::Holder;
@@ -405,23 +407,30 @@ impl Store {
 
     /// Stores a payload and the [rest](encode) of its file, replacing any file in its place. The caller calls
     /// [`collect_if_due`](Self::collect_if_due) afterwards.
-    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
+    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) -> Storage {
         let Inner { layout, settings, counters, usage, puts, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
-            return counters.disk_skips.add_one();
+            counters.disk_skips.add_one();
+            let (bytes, sizes) = (payload.len() as u64, settings.entry_bytes.clone());
+            return Storage::Size { bytes, sizes };
         }
         let bytes = (payload.len() + rest.len()) as u64;
-        if self.exceeds_limit(bytes) {
-            return self.skip_too_large(address, bytes);
+        if let Some(limit) = settings.max_bytes.filter(|limit| bytes > *limit) {
+            self.skip_too_large(address, bytes);
+            return Storage::Limit { bytes, limit };
         }
         let (path, parts) = (layout.entry(address), [payload, rest]);
         let _permit = puts.acquire().await;
         let published = match publish(layout, &path, parts, settings.durability).await {
             Ok(published) => published,
-            Err(error) => return self.report_failure("written", &error),
+            Err(error) => {
+                self.report_failure("written", &error);
+                return Storage::Failed(error.to_string());
+            }
         };
         let Some(difference) = published.difference(bytes) else {
-            return counters.disk_skips.add_one();
+            counters.disk_skips.add_one();
+            return Storage::Newer;
         };
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
@@ -429,6 +438,7 @@ impl Store {
         if known.is_none_or(|usage| usage.is_old() || self.exceeds_limit(usage.bytes)) {
             self.0.is_collection_due.store(true, SeqCst);
         }
+        Storage::Stored
     }
 
     /// Tries to become the one process that builds `key`, by taking its build lock.
