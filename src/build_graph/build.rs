@@ -151,6 +151,10 @@ async fn receive(
         Answer::Found(entry) => match subject.load(entry, Origin::Remote).await? {
             (Loaded::Built(built), entry) => {
                 subject.graph().counters().remote_hits.add_one();
+                if let Some(disk) = subject.graph().disk() {
+                    let took = Duration::from_micros(entry.manifest().build_microseconds);
+                    disk.store().record_hit(took);
+                }
                 return Ok(Some((built, entry)));
             }
             (Loaded::Refused(reason), _) => {
@@ -185,6 +189,9 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
             }
         }
         Rest::Save(built, took, turn) => {
+            if let Some(disk) = subject.graph().disk() {
+                disk.store().record_miss(took);
+            }
             let room = subject.room_to_save().await;
             // From here on, the next compile may begin.
             let Turn { slot, lock } = turn;
@@ -200,6 +207,7 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
     }
     if let Some(disk) = subject.graph().disk() {
         disk.store().collect_if_due().await;
+        disk.store().write_totals_if_due().await;
     }
     Ok(())
 }

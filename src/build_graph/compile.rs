@@ -30,9 +30,25 @@ use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{self, Pool, Priority};
+use crate::process::warning::RepeatedWarning;
 
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+
+/// Warnings of compiles that take longer than they would, because they are tried again or elsewhere.
+static OUT_OF_RESOURCES: RepeatedWarning = RepeatedWarning::new();
+static UNAVAILABLE: RepeatedWarning = RepeatedWarning::new();
+
+/// Reports that a compile process did not compile a program, which a thread compiles instead.
+fn report_unavailable(error: &Error) {
+    match UNAVAILABLE.due() {
+        Some(count) => tracing::warn!(
+            %error, count,
+            "compile processes could not compile programs, which threads compile in their place"
+        ),
+        None => tracing::debug!(%error, "a thread compiles in place of a compile process"),
+    }
+}
 
 /// Subject of a build: the program of a plan.
 pub(super) struct Subject {
@@ -211,7 +227,7 @@ impl Subject {
             // A process cannot be asked, for example because this one's directory is gone. A thread finds the errors
             // of the program itself.
             Err(error) => {
-                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                report_unavailable(&error);
                 let _permit = self.thread_permit().await;
                 return self.with_retries(Priority::Long, Self::compile_here).await;
             }
@@ -256,7 +272,7 @@ impl Subject {
                 Err(self.classify(error))
             }
             Reply::Unavailable(error) => {
-                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                report_unavailable(&error);
                 let _permit = self.thread_permit().await;
                 self.with_retries(Priority::Long, Self::compile_here).await
             }
@@ -303,8 +319,10 @@ impl Subject {
             });
         }
         let linked = self.link_once(&recompiled.into()).await?;
-        tracing::debug!(%error, "a stored object could not be used");
-        self.graph.counters().disk_refused.add_one();
+        match self.graph.disk() {
+            Some(disk) => disk.store().report_refused(&self.key, &error.summary()),
+            None => self.graph.counters().disk_refused.add_one(),
+        }
         Ok(linked)
     }
 
@@ -493,7 +511,13 @@ impl Subject {
             match attempt().await {
                 Err(error) if error.kind() == ErrorKind::OutOfResources => {
                     let dropped = self.graph.drop_idle_programs();
-                    tracing::debug!(%error, dropped, "out of resources, trying again");
+                    match OUT_OF_RESOURCES.due() {
+                        Some(count) => tracing::warn!(
+                            %error, dropped, count,
+                            "compilers ran out of resources; their programs are tried again"
+                        ),
+                        None => tracing::debug!(%error, dropped, "out of resources, trying again"),
+                    }
                     self.graph.counters().build_retries.add_one();
                     executor::pause(pause).await?;
                 }

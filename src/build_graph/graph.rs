@@ -358,13 +358,14 @@ impl BuildGraph {
 
     /// Completes when every requested build has ended and is stored.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let disk = self.disk().map(|disk| disk.store().settled());
+        let disk = self.disk().map(|disk| (disk.store().clone(), disk.store().settled()));
         let remote = self.remote().map(Remote::settled);
         let trace = self.setting.trace.as_ref().map(LookupTrace::settled);
         let recorders: Vec<_> = self.recorders().iter().map(ManifestRecorder::settled).collect();
         async move {
-            if let Some(disk) = disk {
-                disk.await;
+            if let Some((store, settled)) = disk {
+                settled.await;
+                store.write_totals().await;
             }
             if let Some(remote) = remote {
                 remote.await;

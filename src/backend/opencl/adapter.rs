@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use opencl3::context::context::{CL_CONTEXT_PLATFORM, cl_context_properties, create_context};
 use opencl3::device::*;
@@ -13,6 +14,7 @@ use opencl3::platform::platform::{
 };
 
 use super::codes::{driver_code, error};
+use super::compute_cache;
 use super::context::Context;
 use super::device::ClDevice;
 use super::finish_worker::FinishWorker;
@@ -62,8 +64,12 @@ impl ClAdapter {
         let _call = handler_guard::begin(CallKind::Open)?;
         let Self { platform, device, ref info, .. } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
+        let start = Instant::now();
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
+        if workarounds.check_compute_cache {
+            compute_cache::check(start.elapsed());
+        }
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
         Ok(self.open_in(context, workarounds))

@@ -29,8 +29,9 @@
 //! damaged, cut short, swapped with another, or of an older format is a miss, and the build that follows
 //! replaces it. An entry of a newer format is left alone. A binary that the driver refuses to load is a miss,
 //! too. A directory that is full, read-only, or removed while processes use it costs builds and nothing else.
-//! Kiln then warns once through [`tracing`], or on standard error if there is no subscriber, and
-//! [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures.
+//! Kiln warns when such an outage begins and when it ends, through [`tracing`], or on standard error if there is no
+//! subscriber, and [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures. Entries that are not
+//! used are logged as warnings, with their number, at most once a minute.
 //!
 //! Only regular files are opened. A pipe, a socket, a device file or a link in the place of a file or folder of
 //! the store is removed. A directory that is not empty is left where it is, or moved to `tmp` if it takes an
@@ -66,6 +67,7 @@ mod explore;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod holder;
 mod info;
 mod layout;
@@ -74,6 +76,7 @@ mod operation;
 mod publish;
 mod storage;
 mod task_tracker;
+mod totals;
 mod usage;
 
 use std::io::{self, Read};
@@ -91,6 +94,7 @@ pub use self::info::{Checked, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 pub use self::storage::Storage;
+pub use self::totals::Totals;
 
 pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
 pub(crate) use self::holder::Holder;
@@ -101,8 +105,10 @@ pub(crate) use self::lock::{BackgroundLock, Try};
 pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
 use self::collect::{Goal, MIN_EVICTION_AGE, collect};
+use self::health::{Access, Health};
 use self::layout::Layout;
 use self::publish::publish;
+use self::totals::TotalsFile;
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
@@ -110,7 +116,6 @@ use crate::executor::{check_threads, pause, run_blocking, unblock};
 use crate::process;
 use crate::process::file::{self, Links};
 use crate::process::threads::no_thread;
-use crate::process::warning;
 use crate::stats::Counters;
 
 /// Age of the stamp of an entry's last use at which a hit renews it.
@@ -183,8 +188,10 @@ struct Inner {
     layout: Layout,
     settings: Settings,
     usage: UsageFile,
+    totals: TotalsFile,
     counters: Arc<Counters>,
     warned: Warned,
+    health: Health,
     /// Set by a put until a collection begins.
     is_collection_due: AtomicBool,
     /// Locked while this process collects in the background.
@@ -197,8 +204,6 @@ struct Inner {
 /// Warnings that were already given. Each is given once.
 #[derive(Debug, Default)]
 struct Warned {
-    /// The disk cannot be read or written.
-    disk: AtomicBool,
     /// The file system has no locks.
     locks: AtomicBool,
     /// A program is too large for the store.
@@ -276,11 +281,13 @@ impl Store {
         let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
+            totals: TotalsFile::new(&layout),
             root,
             layout,
             settings,
             counters,
             warned: Warned::default(),
+            health: Health::new(),
             is_collection_due: AtomicBool::new(false),
             collecting: Mutex::new(()),
             lookups,
@@ -359,13 +366,16 @@ impl Store {
             Err(error) => return self.unreadable(error),
         };
         match found {
-            Ok(entry) => Lookup::Hit(entry),
+            Ok(entry) => {
+                self.0.health.succeeded(Access::Read, &self.0.root);
+                Lookup::Hit(entry)
+            }
             Err(unusable) => Lookup::Unusable(unusable),
         }
     }
 
     fn unreadable(&self, error: io::Error) -> Lookup {
-        self.report_failure("read", &error);
+        self.report_failure(Access::Read, &error);
         Lookup::Unreadable(error)
     }
 
@@ -424,7 +434,7 @@ impl Store {
         let published = match publish(layout, &path, parts, settings.durability).await {
             Ok(published) => published,
             Err(error) => {
-                self.report_failure("written", &error);
+                self.report_failure(Access::Write, &error);
                 return Storage::Failed(error.to_string());
             }
         };
@@ -432,6 +442,7 @@ impl Store {
             counters.disk_skips.add_one();
             return Storage::Newer;
         };
+        self.0.health.succeeded(Access::Write, &self.0.root);
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
         let known = usage.add(difference).await;
@@ -469,7 +480,7 @@ impl Store {
         };
         match &attempt {
             Try::Held(lock) => lock.write_holder(),
-            Try::Unopened(error) => self.report_failure("written", error),
+            Try::Unopened(error) => self.report_failure(Access::Write, error),
             Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,
                 root = %self.0.root.display(),
@@ -586,19 +597,21 @@ impl Store {
         }
     }
 
-    /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
-    fn report_failure(&self, what: &str, error: &io::Error) {
+    /// Counts and reports a failure of the disk. Builds go on without it.
+    fn report_failure(&self, access: Access, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
-        if !self.0.warned.disk.swap(true, SeqCst) {
-            let root = self.0.root.display();
-            tracing::warn!(
-                %error,
-                %root,
-                "the cache directory cannot be {what}; programs are built without it"
-            );
-            warning::show(&format!(
-                "the cache directory `{root}` cannot be {what}: {error}; programs are built without it"
-            ));
-        }
+        self.0.health.failed(access, &self.0.root, error);
+    }
+
+    /// Counts and reports an entry that is not used, for a reason that its file shows.
+    pub(crate) fn report_damaged(&self, key: &BuildKey, reason: &str) {
+        self.0.counters.disk_damaged.add_one();
+        self.0.health.found_damaged(&self.0.root, key, reason);
+    }
+
+    /// Counts and reports an entry that the driver does not load.
+    pub(crate) fn report_refused(&self, key: &BuildKey, reason: &str) {
+        self.0.counters.disk_refused.add_one();
+        self.0.health.was_refused(&self.0.root, key, reason);
     }
 }

@@ -30,6 +30,9 @@ Environment:
                        %LOCALAPPDATA%, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  the maximum size of the cache, such as 512MiB; 0 for no limit. If it is not
                        set, only `cache gc` removes programs, down to 1GiB
+  KILN_CACHE_MAX_AGE, KILN_CACHE_MIN_ENTRY_SIZE, KILN_CACHE_MAX_ENTRY_SIZE, KILN_CACHE_BUILD_WAIT
+                       the time without a use after which programs are removed, such as 30d, the
+                       sizes of those that are stored, and the longest wait for another process
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service. The documentation of the crate describes
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
