@@ -11,11 +11,12 @@ use crate::process::{event_log, warning};
 const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
-const INTERNAL: [&str; 19] = [
+const INTERNAL: [&str; 20] = [
     "KILN_ACCESS_CASES",
     "KILN_BOUNDS_CASES",
     "KILN_CHAINS_ONLY",
     "KILN_CHECKED_CASES",
+    "KILN_CHECKED_LAUNCHES",
     "KILN_CHURN_SECONDS",
     "KILN_COLD_RUNS",
     "KILN_FAULTS",

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use crate::{Bench, Run, on_benches};
 
 /// Folder that comes first where the loader searches for libraries.
@@ -17,7 +15,7 @@ fn compiler(bench: &Bench, first: &Path) -> String {
     let devices = Run::of(command.output().unwrap()).ended(0).json();
     let index = u64::try_from(bench.rt.device().index()).unwrap();
     let mut lines = devices.as_array().unwrap().iter();
-    let line = lines.find(|line| line["id"] == Value::from(index)).expect("it is listed");
+    let line = lines.find(|line| line["id"] == index).expect("it is listed");
     line["compiler"].as_str().unwrap().to_owned()
 }
 
@@ -49,7 +47,7 @@ fn another_compiler_library_is_another_key() {
             .into_iter()
             .find(|(name, _)| name.starts_with("libLLVM"))
             .expect("PoCL compiles with LLVM");
-        // The same library, as another build of it.
+        // A copy stands for another build of the library: it has another build id.
         let path = loaded(name).expect("PoCL needs it");
         let mut bytes = fs::read(path).unwrap();
         let id: Vec<u8> = (0..id.len() / 2)

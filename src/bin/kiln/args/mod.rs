@@ -56,6 +56,7 @@ tool is in the directory of the application or in PATH, and the application does
 of its own. The child is started with one request, and exits after its response.";
 
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
+const ENTRY_SIZES: [&str; 2] = ["KILN_CACHE_MIN_ENTRY_SIZE", "KILN_CACHE_MAX_ENTRY_SIZE"];
 
 /// Maximum size of a program in bytes, for any device.
 const MAX_ENTRY_BYTES: u64 = 4 << 30;
@@ -78,11 +79,16 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Returns the configuration of the cache. The cache belongs to an application, whose limits are unknown
-    /// here. Unless the environment sets a limit, no entries are evicted, and entries of any size are read.
+    /// here. Unless the environment sets limits, no entries are evicted, and entries of any size are read.
     pub(crate) fn cache_config(&self) -> CacheConfig {
         let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
-        let config = config.entry_bytes(1..=MAX_ENTRY_BYTES);
-        let has_limit = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
+        let is_set = |name| std::env::var_os(name).is_some_and(|size| !size.is_empty());
+        let config = if ENTRY_SIZES.into_iter().any(is_set) {
+            config
+        } else {
+            config.entry_bytes(1..=MAX_ENTRY_BYTES)
+        };
+        let has_limit = is_set(MAX_SIZE);
         let command = &self.command;
         let needs_limit = matches!(
             command,
