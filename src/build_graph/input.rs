@@ -230,7 +230,10 @@ impl BuildInput {
     /// Returns the symbols that the module's object exports and imports. Exports whose definitions are replaced
     /// become imports.
     pub(super) fn object_record(&self, device: &[(String, String)]) -> ObjectRecord {
-        let mut record = ObjectRecord { device: device.to_vec(), ..ObjectRecord::default() };
+        // Objects of drivers whose compiler is not known are the same as those of earlier versions.
+        let is_known = |(name, value): &&(String, String)| name != "compiler" || !value.is_empty();
+        let device = device.iter().filter(is_known).cloned().collect();
+        let mut record = ObjectRecord { device, ..ObjectRecord::default() };
         record.imports.extend(self.module.imports().map(str::to_owned));
         for (at, name) in self.module.exports().enumerate() {
             let is_replaced = self.replaced.iter().any(|replaced| replaced == name);

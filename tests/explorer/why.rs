@@ -122,7 +122,10 @@ fn the_header_that_changed_is_named() {
         assert_eq!(files[0]["name"], "more.h");
         assert_ne!(files[0]["a"], files[0]["b"]);
         let text = why(&[]).fits().out;
-        assert!(text.contains("included file more.h") && text.contains("(text.cl)"), "{text}");
+        assert!(
+            text.contains("included file more.h") && text.contains("built from text.cl"),
+            "{text}"
+        );
         assert!(!text.contains("sizes.h") && !text.contains("included files"), "{text}");
 
         // A header that is gone, or new, is named as well.

@@ -423,21 +423,19 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
     } else if let Some(Nearest { same_module, labels, differences, info, .. }) = &explained.nearest
     {
         let (key, ago) = (short(&info.key()), age(info.used()));
-        let label = if labels.is_empty() {
-            String::new()
-        } else {
-            plain(format!(" ({})", labels.join(", ")))
-        };
         let linked = side.fields.iter().filter(|(name, _)| name == "module").count() > 1;
         let (these, modules) =
             if linked { ("these modules", "modules") } else { ("this module", "module") };
         out.line(if *same_module {
-            format!("The most similar entry, {key}{label}, has the same {modules}. It was used {ago} ago.")
+            format!("The most similar entry, {key}, has the same {modules}. It was used {ago} ago.")
         } else {
             format!(
-                "No program was built from {these}. The most similar, {key}{label}, was used {ago} ago."
+                "No program was built from {these}. The most similar, {key}, was used {ago} ago."
             )
         })?;
+        if !labels.is_empty() {
+            out.line(format_args!("It was built from {}.", plain(labels.join(", "))))?;
+        }
         out.line("")?;
         print_differences(out, [&side.name, &key], differences)?;
     } else if !explained.stored {
