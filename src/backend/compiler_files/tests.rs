@@ -1,5 +1,7 @@
 //! Tests of the files that belong to a driver's compiler.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::symlink;
