@@ -10,6 +10,8 @@
     expect(dead_code, reason = "only backends read these items")
 )]
 
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod compiler_files;
 pub(crate) mod discovery;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod exceptions;
@@ -17,6 +19,12 @@ mod exceptions;
 mod handler_guard;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(feature = "level-zero", feature = "opencl")
+))]
+mod loaded;
 #[cfg(feature = "opencl")]
 pub(crate) mod opencl;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]

@@ -17,7 +17,9 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
-use libc::{c_int, c_void, dl_phdr_info, sigaction, size_t};
+use libc::{c_int, sigaction};
+
+use super::loaded::{count_loads, libraries};
 
 /// Range of the signals that are not real-time signals.
 const SIGNALS: Range<c_int> = 1..32;
@@ -91,8 +93,8 @@ impl State {
     fn note_libraries(&mut self) {
         if count_loads() != self.loads {
             let known = &self.application;
-            let new = libraries();
-            let new: Vec<_> = new.into_iter().filter(|range| !known.contains(range)).collect();
+            let ranges = libraries().into_iter().flat_map(|library| library.ranges);
+            let new: Vec<_> = ranges.filter(|range| !known.contains(range)).collect();
             self.application.extend(new);
         }
     }
@@ -148,40 +150,4 @@ fn exchange(number: c_int, with: &sigaction) -> Option<sigaction> {
     let status = unsafe { sigaction(number, with, replaced.as_mut_ptr()) };
     // SAFETY: the call succeeded, and so wrote the answer.
     (status == 0).then(|| unsafe { replaced.assume_init() })
-}
-
-/// Returns the number of loads and unloads of libraries so far.
-fn count_loads() -> u64 {
-    unsafe extern "C" fn count(info: *mut dl_phdr_info, _: size_t, loads: *mut c_void) -> c_int {
-        // SAFETY: the loader passes what the declaration says.
-        let info = unsafe { &*info };
-        // SAFETY: the caller passes a number.
-        unsafe { *loads.cast::<u64>() = info.dlpi_adds + info.dlpi_subs };
-        1
-    }
-    let mut loads = 0u64;
-    // SAFETY: the function takes what it is passed.
-    unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut loads).cast()) };
-    loads
-}
-
-/// Returns the address ranges of the program and all libraries.
-fn libraries() -> Vec<Range<usize>> {
-    unsafe extern "C" fn add(info: *mut dl_phdr_info, _: size_t, all: *mut c_void) -> c_int {
-        // SAFETY: the loader passes what the declaration says.
-        let info = unsafe { &*info };
-        // SAFETY: the caller passes a list.
-        let all = unsafe { &mut *all.cast::<Vec<Range<usize>>>() };
-        // SAFETY: the library has `dlpi_phnum` headers at this address.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
-            let start = info.dlpi_addr as usize + header.p_vaddr as usize;
-            all.push(start..start + header.p_memsz as usize);
-        }
-        0
-    }
-    let mut all = Vec::new();
-    // SAFETY: the function takes what it is passed.
-    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut all).cast()) };
-    all
 }

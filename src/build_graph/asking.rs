@@ -126,6 +126,9 @@ impl Subject {
                             self.record_compile(took);
                         }
                         self.graph().counters().remote_hits.add_one();
+                        if let Some(disk) = self.graph().disk() {
+                            disk.store().record_hit(took);
+                        }
                         return Ok(Some((built, entry)));
                     }
                     (Loaded::Refused(reason), _) => {

@@ -7,7 +7,7 @@
 //! those that block on files on the threads for files. Waiting holds no thread.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
@@ -21,7 +21,7 @@ use super::strategy::BuildStrategy;
 use super::trace::{RemoteTrail, Trail};
 use super::turn::{Purpose, Turn};
 use crate::cache::remote::{Claim, PendingResponse, Remote};
-use crate::cache::store::Entry;
+use crate::cache::store::{Entry, Storage};
 use crate::error::{Result, catch_panics};
 
 /// Work that is left once the waiters have the program.
@@ -29,7 +29,7 @@ enum Rest {
     /// Nothing: the program was on the disk, or is not stored. No reference to it is kept.
     Nothing,
     /// The entry that the remote cache sent is to be written to the disk, before other processes have their turn.
-    Copy(Arc<Entry>, Option<Turn>),
+    Copy(Arc<Entry>, Option<Turn>, Weak<Built>),
     /// The program was compiled, in this time, and is to be stored before other processes have their turn.
     Save(Arc<Built>, Duration, Turn, Publish),
 }
@@ -49,7 +49,12 @@ pub(super) async fn build(mut in_flight: InFlight) {
     let mut trail = Trail::default();
     let made = catch_panics(make(&mut in_flight, &mut trail)).await;
     let (outcome, rest) = match made {
-        Ok((built, rest)) => (Ok(built), rest),
+        Ok((built, rest)) => {
+            if let Some(reason) = in_flight.subject().reason_not_to_store() {
+                built.set_storage(reason);
+            }
+            (Ok(built), rest)
+        }
         Err(error) => (Err(error), Rest::Nothing),
     };
     in_flight.end(outcome, &trail);
@@ -75,7 +80,10 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
     if subject.graph().remote().is_some_and(Remote::is_read) {
         match subject.ask(miss, trail).await? {
             Asked::Found(built) => return Ok((built, Rest::Nothing)),
-            Asked::Received(built, entry, turn) => return Ok((built, Rest::Copy(entry, turn))),
+            Asked::Received(built, entry, turn) => {
+                let rest = Rest::Copy(entry, turn, Arc::downgrade(&built));
+                return Ok((built, rest));
+            }
             Asked::Missed { turn: next, lookup: pending } => (turn, lookup) = (next, pending),
         }
     } else if subject.is_link()
@@ -91,7 +99,10 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
         Some(_) => race(subject, compiling, &mut lookup, trail).await?,
     };
     Ok(match (made, turn) {
-        (Made::Received(built, entry), turn) => (built, Rest::Copy(entry, turn)),
+        (Made::Received(built, entry), turn) => {
+            let rest = Rest::Copy(entry, turn, Arc::downgrade(&built));
+            (built, rest)
+        }
         (Made::Compiled(built, took), Some(turn)) => {
             let publish = match lookup {
                 _ if trail.findings().keeps_object => Publish::Never,
@@ -163,22 +174,30 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
     let subject = in_flight.subject();
     match rest {
         Rest::Nothing => {}
-        Rest::Copy(entry, turn) => {
+        Rest::Copy(entry, turn, built) => {
             let lock = turn.map(|turn| turn.lock);
             if let Some(disk) = subject.graph().disk() {
-                disk.copy(&subject.address(), &entry).await;
+                let storage = disk.copy(&subject.address(), &entry).await;
+                if let Some(built) = built.upgrade() {
+                    built.set_storage(storage);
+                }
             }
             if let Some(lock) = lock {
                 lock.release().await;
             }
         }
         Rest::Save(built, took, turn, publish) => {
+            if let Some(disk) = subject.graph().disk() {
+                disk.store().record_miss(took);
+            }
             let room = subject.room_to_save().await;
             // From here on, the next compile may begin.
             let Turn { slot, lock } = turn;
             drop(slot);
             if room.is_some() {
                 subject.save(in_flight.node(), &built, took, publish).await;
+            } else {
+                built.set_storage(Storage::Slow);
             }
             drop(room);
             lock.release().await;
@@ -186,6 +205,7 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
     }
     if let Some(disk) = subject.graph().disk() {
         disk.store().keep_limits().await;
+        disk.store().write_totals_if_due().await;
     }
     Ok(())
 }

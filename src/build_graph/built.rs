@@ -11,6 +11,7 @@ use super::link::similar_names;
 use super::plan::{BuildPlan, LinkedModule};
 use crate::args::ElementType;
 use crate::backend;
+use crate::cache::store::Storage;
 use crate::compiler::signature::Parameter;
 use crate::device::Device;
 use crate::digest::BuildKey;
@@ -79,6 +80,8 @@ pub(crate) struct Built {
     has_several_texts: AtomicBool,
     /// Whether the modules were marked as untrusted in any request that received the program.
     is_untrusted: AtomicBool,
+    /// Whether the store has the program, once that is known.
+    storage: OnceLock<Storage>,
 }
 
 /// Properties of a program that its driver does not report.
@@ -139,7 +142,18 @@ impl Built {
             text: OnceLock::new(),
             has_several_texts: AtomicBool::new(false),
             is_untrusted,
+            storage: OnceLock::new(),
         }
+    }
+
+    /// Returns whether the store has the program.
+    pub(super) fn storage(&self) -> Storage {
+        self.storage.get().cloned().unwrap_or(Storage::Pending)
+    }
+
+    /// Notes whether the store has the program. What is noted first stays.
+    pub(super) fn set_storage(&self, storage: Storage) {
+        self.storage.get_or_init(|| storage);
     }
 
     /// Returns the plan that the program was built from, once the build has ended.

@@ -27,15 +27,31 @@ use super::refusal::classify;
 use super::signatures::Signatures;
 use crate::backend::Source;
 use crate::cache::remote::PendingResponse;
-use crate::cache::store::{Address, Entry};
+use crate::cache::store::{Address, Entry, Storage};
 use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{self, Pool, Priority};
+use crate::process::warning::RepeatedWarning;
 
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+
+/// Warnings of compiles that take longer than they would, because they are tried again or elsewhere.
+static OUT_OF_RESOURCES: RepeatedWarning = RepeatedWarning::new();
+static UNAVAILABLE: RepeatedWarning = RepeatedWarning::new();
+
+/// Reports that a compile process did not compile a program, which a thread compiles instead.
+fn report_unavailable(error: &Error) {
+    match UNAVAILABLE.due() {
+        Some(count) => tracing::warn!(
+            %error, count,
+            "compile processes could not compile programs, which threads compile in their place"
+        ),
+        None => tracing::debug!(%error, "a thread compiles in place of a compile process"),
+    }
+}
 
 /// Subject of a build: the program of a plan.
 pub(super) struct Subject {
@@ -101,6 +117,13 @@ impl Subject {
     /// Records how long compiling the program takes, here or elsewhere.
     pub(super) fn record_compile(&self, took: Duration) {
         self.graph.compile_times().record(self.plan.code_len(), took);
+    }
+
+    /// Returns the reason why the program is not in the store on disk, if that does not depend on the program's
+    /// size or on the disk.
+    pub(super) fn reason_not_to_store(&self) -> Option<Storage> {
+        let is_off = self.graph.disk().is_none();
+        self.plan.reason_not_to_store().or_else(|| is_off.then_some(Storage::Off))
     }
 
     /// Returns the permits to begin compiles, or to begin links if the program is linked.
@@ -228,7 +251,7 @@ impl Subject {
             // A process cannot be asked, for example because this one's directory is gone. A thread finds the errors
             // of the program itself.
             Err(error) => {
-                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                report_unavailable(&error);
                 let _permit = self.thread_permit().await;
                 return self.with_retries(Priority::Long, Self::compile_here).await;
             }
@@ -273,7 +296,7 @@ impl Subject {
                 Err(self.classify(error))
             }
             Reply::Unavailable(error) => {
-                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                report_unavailable(&error);
                 let _permit = self.thread_permit().await;
                 self.with_retries(Priority::Long, Self::compile_here).await
             }
@@ -320,8 +343,10 @@ impl Subject {
             });
         }
         let linked = self.link_once(&recompiled.into()).await?;
-        tracing::debug!(%error, "a stored object could not be used");
-        self.graph.counters().disk_refused.add_one();
+        match self.graph.disk() {
+            Some(disk) => disk.store().report_refused(&self.key, &error.summary()),
+            None => self.graph.counters().disk_refused.add_one(),
+        }
         Ok(linked)
     }
 
@@ -438,7 +463,7 @@ impl Subject {
             Err(error) => {
                 self.graph.counters().disk_skips.add_one();
                 tracing::debug!(%error, "a program without a binary is not stored");
-                return;
+                return built.set_storage(Storage::NoBinary(error.summary()));
             }
         };
         let bytes = payload.len();
@@ -446,7 +471,7 @@ impl Subject {
             .filter(|_| !matches!(publish, Publish::Never))
             .map(|remote| (remote, [&payload[..], &rest[..]].concat()));
         if let Some(disk) = disk {
-            disk.store().put(&self.address(), payload, rest).await;
+            built.set_storage(disk.store().put(&self.address(), payload, rest).await);
         }
         self.graph.memory().reweigh(node, built, bytes);
         if let Some((remote, file)) = file {
@@ -516,7 +541,13 @@ impl Subject {
             match attempt().await {
                 Err(error) if error.kind() == ErrorKind::OutOfResources => {
                     let dropped = self.graph.drop_idle_programs();
-                    tracing::debug!(%error, dropped, "out of resources, trying again");
+                    match OUT_OF_RESOURCES.due() {
+                        Some(count) => tracing::warn!(
+                            %error, dropped, count,
+                            "compilers ran out of resources; their programs are tried again"
+                        ),
+                        None => tracing::debug!(%error, dropped, "out of resources, trying again"),
+                    }
                     self.graph.counters().build_retries.add_one();
                     executor::pause(pause).await?;
                 }
@@ -588,11 +619,9 @@ impl Subject {
 
     /// Creates the entry of a compiled program. Some drivers generate the binary only now.
     fn pack(&self, built: &Built, took: Duration) -> Result<Packed> {
-        let translation = self.plan.translation();
-        let tools: Vec<_> = translation.into_iter().flat_map(|made| made.tools()).collect();
-        let fields = self.graph.key_fields(&self.plan);
-        let object = self.plan.object_record(self.graph.device_key(self.plan.device()));
-        let pack = || entry_codec::pack(&self.key, built, fields, &tools, object, took);
+        let mut manifest = self.graph.entry_manifest(&self.plan);
+        manifest.build_microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let pack = || entry_codec::pack(&self.key, built, manifest);
         // Some drivers compile the program only now.
         measured(self.driver_memory(), pack, |_| None)
     }

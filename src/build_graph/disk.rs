@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_lock::{Semaphore, SemaphoreGuard};
 use futures::future::{Either, select};
 
-use crate::cache::store::{Address, Entry, Pending, Store};
+use crate::cache::store::{Address, Entry, Pending, Storage, Store};
 use crate::executor;
 use crate::stats::Counters;
 
@@ -90,8 +90,8 @@ impl Disk {
     }
 
     /// Writes an entry that came from elsewhere.
-    pub(super) async fn copy(&self, address: &Address, entry: &Entry) {
-        let Some(_room) = self.room_to_save().await else { return };
-        self.store.put(address, entry.payload().to_vec(), entry.rest().to_vec()).await;
+    pub(super) async fn copy(&self, address: &Address, entry: &Entry) -> Storage {
+        let Some(_room) = self.room_to_save().await else { return Storage::Slow };
+        self.store.put(address, entry.payload().to_vec(), entry.rest().to_vec()).await
     }
 }

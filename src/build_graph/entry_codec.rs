@@ -1,7 +1,6 @@
 //! Conversion between stored entries and programs, for all caches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::artifact::{Artifact, SignatureSource};
 use super::built::{BuildMetadata, Built, Origin};
@@ -10,7 +9,7 @@ use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
 use crate::backend::{DeviceSlot, Source};
-use crate::cache::store::{Entry, Manifest, ObjectRecord, encode};
+use crate::cache::store::{Entry, Manifest, Storage, encode};
 use crate::device::ModuleFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
@@ -68,6 +67,9 @@ pub(super) fn load(
             let device = slot.handle().clone();
             let parameters = parameters(&manifest.kernels);
             let built = Built::new(artifact, device, entry.key(), metadata, parameters);
+            if origin == Origin::Disk {
+                built.set_storage(Storage::Stored);
+            }
             Ok(Loaded::Built(Arc::new(built)))
         }
         Ok(_) => {
@@ -88,27 +90,15 @@ pub(crate) struct Packed {
     pub(crate) rest: Vec<u8>,
 }
 
-/// Creates the entry of a program. `took` is the duration of its build, and `tools` are the compilers other
-/// than the driver's that took part. `object` describes an object. Some drivers generate the binary only in
-/// this call; errors are those of the driver.
-pub(crate) fn pack(
-    key: &BuildKey,
-    built: &Built,
-    fields: Vec<(String, String)>,
-    tools: &[(&str, &str)],
-    object: Option<ObjectRecord>,
-    took: Duration,
-) -> Result<Packed> {
+/// Creates the entry of a program. `manifest` states how it was built; the kernels and the log are added here.
+/// Some drivers generate the binary only in this call; errors are those of the driver.
+pub(crate) fn pack(key: &BuildKey, built: &Built, manifest: Manifest) -> Result<Packed> {
     let payload = built.binary()?;
-    let mut manifest = Manifest {
+    let manifest = Manifest {
         kernels: built.kernels().map(|(name, parameters)| record(name, parameters)).collect(),
         build_log: built.build_log().to_owned(),
-        object: object.map(Box::new),
-        build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-        ..Manifest::new(fields)
+        ..manifest
     };
-    let tools = tools.iter().map(|&(name, version)| (name.to_owned(), version.to_owned()));
-    manifest.tools.extend(tools);
     let rest = encode(key, &manifest, &payload);
     Ok(Packed { payload, rest })
 }

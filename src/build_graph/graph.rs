@@ -34,7 +34,7 @@ use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
-use crate::cache::store::Address;
+use crate::cache::store::{Address, Manifest};
 use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
@@ -43,7 +43,7 @@ use crate::process::resources;
 use crate::source::library::DeviceLibrary;
 use crate::source::module::Module;
 use crate::source::plugin::PluginLibraries;
-use crate::source::translate::FrontEnd;
+use crate::source::translate::{FrontEnd, Translation};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
 
@@ -313,6 +313,7 @@ impl BuildGraph {
                 stored.await;
                 store.stamp_all().await;
                 store.look_at_limits().await;
+                store.write_totals().await;
             }
             if let Some(remote) = remote {
                 remote.await;
@@ -426,6 +427,16 @@ impl BuildGraph {
 
     pub(crate) fn key_fields(&self, plan: &BuildPlan) -> Vec<(String, String)> {
         plan.key_fields(&self.device_keys[plan.device()])
+    }
+
+    /// Returns the part of an entry's manifest that describes the inputs of its build.
+    pub(super) fn entry_manifest(&self, plan: &BuildPlan) -> Manifest {
+        let mut manifest = Manifest::new(self.key_fields(plan));
+        let tools = plan.translation().into_iter().flat_map(Translation::tools);
+        let owned = tools.map(|(name, version)| (name.to_owned(), version.to_owned()));
+        manifest.tools.extend(owned);
+        let object = plan.object_record(&self.device_keys[plan.device()]);
+        Manifest { labels: plan.labels(), object: object.map(Box::new), ..manifest }
     }
 
     /// Returns the modules that a plan's program is linked from; empty if it is not linked.

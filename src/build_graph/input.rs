@@ -1,6 +1,7 @@
 //! One module of a program, with everything that its own compile depends on.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::formats::{is_emitted, is_translated};
@@ -15,7 +16,9 @@ use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::includes::{Included, included_files, options_include_files, options_use_time};
+use crate::source::includes::{
+    Included, IncludedFile, included_files, options_include_files, options_use_time,
+};
 use crate::source::module::Module;
 
 /// A module of a program, with the other inputs of its compile.
@@ -24,6 +27,8 @@ pub(crate) struct BuildInput {
     pub(super) module: Module,
     /// Digest of the files that the text includes, once they have been read.
     pub(super) included: Option<Included>,
+    /// Files that the text included of which the module is a translation.
+    pub(super) text_files: Option<Arc<[IncludedFile]>>,
     /// Specialization constants sorted by id, each id once.
     pub(super) constants: Vec<(u32, ConstantBytes)>,
     /// Rust types in which the constants were given, in the same order. They are not part of a key.
@@ -48,6 +53,7 @@ impl BuildInput {
         Self {
             module,
             included: None,
+            text_files: None,
             constants: Vec::new(),
             constant_types: Vec::new(),
             options: SourcedOptions::default(),
@@ -74,7 +80,14 @@ impl BuildInput {
     /// Creates the input of a translation of this input's text, or of `module`, the text with its included
     /// files.
     pub(super) fn for_translation(&self, module: Module) -> Self {
-        Self { options: self.options.clone(), ..Self::new(module) }
+        let text_files = self.files().cloned();
+        Self { options: self.options.clone(), text_files, ..Self::new(module) }
+    }
+
+    /// Returns the files that the text includes, or included before it was translated.
+    pub(super) fn files(&self) -> Option<&Arc<[IncludedFile]>> {
+        let included = self.included.as_ref().map(|included| &included.files);
+        included.or(self.text_files.as_ref())
     }
 
     /// Returns the input with its module marked as untrusted, if `mark` is set.
@@ -116,7 +129,7 @@ impl BuildInput {
     pub(super) fn is_time_dependent(&self) -> bool {
         let text_uses_time = || {
             self.module.uses_time()
-                || self.included.is_some_and(|included| included.uses_time)
+                || self.included.as_ref().is_some_and(|included| included.uses_time)
                 || options_use_time(&self.call_options())
         };
         self.is_time_dependent || self.module.format() == ModuleFormat::OpenClC && text_uses_time()
@@ -217,7 +230,10 @@ impl BuildInput {
     /// Returns the symbols that the module's object exports and imports. Exports whose definitions are replaced
     /// become imports.
     pub(super) fn object_record(&self, device: &[(String, String)]) -> ObjectRecord {
-        let mut record = ObjectRecord { device: device.to_vec(), ..ObjectRecord::default() };
+        // Objects of drivers whose compiler is not known are the same as those of earlier versions.
+        let is_known = |(name, value): &&(String, String)| name != "compiler" || !value.is_empty();
+        let device = device.iter().filter(is_known).cloned().collect();
+        let mut record = ObjectRecord { device, ..ObjectRecord::default() };
         record.imports.extend(self.module.imports().map(str::to_owned));
         for (at, name) in self.module.exports().enumerate() {
             let is_replaced = self.replaced.iter().any(|replaced| replaced == name);
@@ -234,7 +250,8 @@ impl BuildInput {
     pub(super) fn fields(&self) -> InputFields<'_> {
         InputFields {
             module: self.module.digest(),
-            included: self.included.map(|included| included.digest),
+            included: self.included.as_ref().map(|included| included.digest),
+            files: self.files().map_or(&[], |files| files),
             constants: &self.constants,
             options: &self.options,
             link_options: &self.link_options,

@@ -12,10 +12,11 @@ use smallvec::SmallVec;
 use super::options::{OptionKind, OptionSource, SourcedOptions};
 use crate::compiler::spirv::REMOVER;
 use crate::digest::{BuildKey, Digest};
+use crate::source::includes::IncludedFile;
 
 /// Version of the encoding. Any change to the fields, or to how they are written, must raise it, which changes
 /// every key.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
@@ -136,6 +137,9 @@ trait Sink {
     /// Receives the source of a part of the options. Sources are listed, but are not part of a key: the same
     /// options from another source build the same program.
     fn source(&mut self, _kind: OptionKind, _source: OptionSource, _text: &str) {}
+
+    /// Receives an included file. Files are listed; the key covers them by the digest of all.
+    fn file(&mut self, _file: &IncludedFile) {}
 }
 
 /// Writes the encoding that is hashed.
@@ -237,6 +241,10 @@ impl Sink for Listing {
         };
         self.0.push((format!("{options} from {source}"), text.to_owned()));
     }
+
+    fn file(&mut self, IncludedFile { name, digest }: &IncludedFile) {
+        self.0.push((format!("included file {name}"), digest.to_string()));
+    }
 }
 
 /// Part of a key that depends only on a device and the environment. It is equal for all builds for the device,
@@ -329,6 +337,8 @@ pub(crate) struct InputFields<'a> {
     pub(crate) module: Digest,
     /// Digest of the files that the text includes, if it may include any.
     pub(crate) included: Option<Digest>,
+    /// These files, which the digest covers.
+    pub(crate) files: &'a [IncludedFile],
     /// Specialization constants, sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
     /// Options for compiling.
@@ -345,6 +355,7 @@ impl InputFields<'_> {
         if let Some(included) = &self.included {
             sink.field(Tag::Included, Value::Digest(included));
         }
+        self.files.iter().for_each(|file| sink.file(file));
         for (id, bytes) in self.constants {
             sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
         }

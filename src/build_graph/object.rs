@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::built::Origin;
 use super::entry_codec;
@@ -170,11 +169,10 @@ impl BuildGraph {
         let is_kept = matches!(answer, Answer::Kept(_));
         let built = answer.completed().await.map_err(|error| error.within(plan.describe()))?;
         let origin = if is_kept { Origin::Memory } else { built.origin() };
-        let fields = self.key_fields(&plan);
-        let record = plan.object_record(self.device_key(plan.device()));
+        let manifest = self.entry_manifest(&plan);
         let pack = {
             let built = Arc::clone(&built);
-            move || entry_codec::pack(&built.key(), &built, fields, &[], record, Duration::ZERO)
+            move || entry_codec::pack(&built.key(), &built, manifest)
         };
         let packed = self.pool().threads().run(Priority::Short, pack).await??;
         Ok(Object {

@@ -16,7 +16,7 @@ use super::link::{Libraries, LinkedSymbol, Resolution, describe, undefined_funct
 use super::options::SourcedOptions;
 use super::strategy::{BuildStrategy, strategy_for};
 use crate::backend::Source;
-use crate::cache::store::ObjectRecord;
+use crate::cache::store::{ObjectRecord, Storage};
 use crate::compiler::opencl_c;
 use crate::compiler::signature::Parameter;
 use crate::compiler::spirv;
@@ -247,7 +247,8 @@ impl BuildPlan {
             let (is_untrusted, is_time_dependent) =
                 (input.module.is_untrusted(), input.is_time_dependent());
             let module = module.labeled_like(&input.module);
-            BuildInput { module, included: None, is_time_dependent, ..input.clone() }
+            let text_files = input.files().cloned();
+            BuildInput { module, included: None, text_files, is_time_dependent, ..input.clone() }
                 .untrusted_if(is_untrusted)
         });
         let strategy =
@@ -404,8 +405,26 @@ impl BuildPlan {
     /// Whether the program is worth storing. A native module is stored by the application, unlike a program
     /// that is linked from it. A program that depends on the time of its build cannot be used later.
     pub(crate) fn is_stored(&self) -> bool {
-        (self.format() != ModuleFormat::Native || self.strategy.is_link())
-            && !self.is_time_dependent()
+        self.reason_not_to_store().is_none()
+    }
+
+    /// Returns the reason why the program is not worth storing, if there is one.
+    pub(crate) fn reason_not_to_store(&self) -> Option<Storage> {
+        if self.format() == ModuleFormat::Native && !self.strategy.is_link() {
+            Some(Storage::Native)
+        } else if self.is_time_dependent() {
+            Some(Storage::UsesTime)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the modules that have labels, by digest.
+    pub(crate) fn labels(&self) -> Vec<(String, String)> {
+        let labelled = self.inputs.iter().filter_map(|BuildInput { module, .. }| {
+            Some((module.digest().to_string(), module.get_label()?.to_owned()))
+        });
+        labelled.collect()
     }
 
     /// Whether programs differ from build to build, so that they must not be kept.

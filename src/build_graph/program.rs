@@ -11,6 +11,7 @@ use super::kernel::Kernel;
 use super::link::{LinkedSymbol, Resolution};
 use super::requested::DeliveredProgram;
 use crate::backend;
+use crate::cache::store::Storage;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::Result;
@@ -68,6 +69,7 @@ impl Program {
             BuildMetadata { origin, build_log, size, footprint, parts, signature_source };
         let device = graph.device(position).clone();
         let built = Built::new(Artifact::Native(native), device, key, metadata, |_| None);
+        built.set_storage(Storage::Given);
         let graph = Arc::downgrade(graph);
         Self { built: Arc::new(built), origin, resolution: None, graph }
     }
@@ -108,6 +110,30 @@ impl Program {
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.built.key()
+    }
+
+    /// Returns whether the program is kept in the store on disk, and the reason if it is not. A program that is
+    /// not stored is compiled anew by each process. Programs of [untrusted](crate::Module::untrusted) modules are
+    /// stored like others.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::Storage;
+    ///
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let program = rt.build(&module).await?;
+    /// rt.drain().await; // programs are written behind their callers
+    /// match program.storage() {
+    ///     Storage::Stored => {}
+    ///     reason => eprintln!("{:.8} is compiled at each start: {reason}", program.key()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn storage(&self) -> Storage {
+        self.built.storage()
     }
 
     /// Returns the device that the program was built for.

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
-use crate::process::log::{Cause, cause};
+use crate::process::log::{Cause, cause, resource};
 use crate::process::resources;
 
 /// Classifies a driver's error by its build log.
@@ -31,9 +31,10 @@ fn classify_by_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
 }
 
 fn exhausted(error: Error) -> Error {
+    let resource = resource(error.build_log().unwrap_or_default()).unwrap_or("a system resource");
     error
         .of_kind(ErrorKind::OutOfResources)
-        .within("the driver's compiler ran out of a system resource")
+        .within(format_args!("the driver's compiler ran out of {resource}"))
 }
 
 #[cfg(test)]

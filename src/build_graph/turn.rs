@@ -243,15 +243,14 @@ impl Subject {
                 match self.load(entry, Origin::Disk).await?.0 {
                     Loaded::Built(built) => {
                         self.record_compile(took);
+                        disk.store().record_hit(took);
                         counters.disk_bytes_read.add(bytes);
                         counters.disk_hits.add_one();
                         return Ok(Some(built));
                     }
                     Loaded::Refused(reason) => {
                         if known != Some(&*reason) {
-                            counters.disk_refused.add_one();
-                            let key = self.key();
-                            tracing::debug!(%key, %reason, "the driver rejected a stored program");
+                            disk.store().report_refused(self.key(), &reason);
                         }
                         Some(reason)
                     }
@@ -261,8 +260,7 @@ impl Subject {
             Lookup::Unusable(unusable) => {
                 let reason = unusable.to_string();
                 if known != Some(&*reason) {
-                    counters.disk_damaged.add_one();
-                    tracing::debug!(key = %self.key(), %reason, "a stored entry is not used");
+                    disk.store().report_damaged(self.key(), &reason);
                 }
                 Some(reason)
             }

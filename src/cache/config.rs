@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::directory::Directory;
-use self::variables::{Environment, MAX_SIZE, Variables, invalid_variable, parse_size};
+use self::variables::{
+    BUILD_WAIT, Environment, MAX_AGE, MAX_ENTRY_SIZE, MAX_SIZE, MEMORY_LIMIT, MIN_ENTRY_SIZE,
+    Variables, invalid_variable,
+};
 use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Operation, Settings, Store};
 use crate::device::DeviceInfo;
@@ -23,7 +26,7 @@ const MODE: &str = "KILN_CACHE";
 const TRACE: &str = "KILN_CACHE_TRACE";
 
 /// Default maximum time to wait for another process's build.
-const BUILD_WAIT: Duration = Duration::from_secs(60);
+const DEFAULT_BUILD_WAIT: Duration = Duration::from_secs(60);
 
 /// Configuration of how a [`Runtime`](crate::Runtime) caches programs.
 ///
@@ -34,6 +37,9 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `KILN_CACHE` | `on`, `memory` (no disk), `off` (neither) | `on` |
 /// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else on Windows in `%LOCALAPPDATA%`, else `~/.cache/kiln` |
 /// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
+/// | `KILN_CACHE_MAX_AGE` | time since the last use, such as `30d`, `12h` or `90min`; `0s` for no limit | no limit |
+/// | `KILN_CACHE_MIN_ENTRY_SIZE`, `KILN_CACHE_MAX_ENTRY_SIZE` | sizes of the binaries that are stored: bytes, or with a unit | 1 byte, `256MiB` |
+/// | `KILN_CACHE_BUILD_WAIT` | longest wait for another process's build, such as `500ms`, `10s` or `2min` | `60s` |
 /// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module describes the other variables | none |
 /// | `KILN_CACHE_TRACE` | a file, or `stderr`, that gets a [line of JSON](#the-trace) for every requested build, every object that a program is linked from, and every translation | none |
 ///
@@ -103,6 +109,10 @@ pub(crate) struct Caching {
     pub(crate) store: Option<Store>,
     pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<TraceTo>,
+    /// Maximum time to wait for another process's build.
+    pub(crate) build_wait: Duration,
+    /// Maximum number of bytes of the programs in memory that the environment sets.
+    pub(crate) memory_limit: Option<u64>,
 }
 
 /// Destination of the trace of lookups.
@@ -372,11 +382,13 @@ impl CacheConfig {
             }
         };
         let remote = self.remote_cache(mode, variables, counters)?;
-        Ok(Caching { memory: mode != Mode::Off, store, remote, trace })
-    }
-
-    pub(crate) fn wait(&self) -> Duration {
-        self.build_wait.unwrap_or(BUILD_WAIT)
+        let build_wait = match self.build_wait {
+            Some(wait) => wait,
+            None => variables.time(BUILD_WAIT)?.unwrap_or(DEFAULT_BUILD_WAIT),
+        };
+        let memory_limit = variables.size(MEMORY_LIMIT)?;
+        let memory = mode != Mode::Off;
+        Ok(Caching { memory, store, remote, trace, build_wait, memory_limit })
     }
 
     pub(crate) fn identity(&self) -> Option<&DeviceIdentity> {
@@ -402,7 +414,15 @@ impl CacheConfig {
         let defaults = Settings::default();
         let max_bytes = match self.max_bytes {
             Some(bytes) => Some(bytes),
-            None => variables.text(MAX_SIZE)?.map(|text| parse_size(&text)).transpose()?,
+            None => variables.size(MAX_SIZE)?,
+        };
+        let max_age = match self.max_age {
+            Some(age) => Some(age),
+            None => variables.time(MAX_AGE)?.filter(|age| !age.is_zero()),
+        };
+        let entry_bytes = match &self.entry_bytes {
+            Some(sizes) => sizes.clone(),
+            None => entry_sizes(variables, defaults.entry_bytes)?,
         };
         Ok(Settings {
             max_bytes: match max_bytes {
@@ -410,9 +430,9 @@ impl CacheConfig {
                 Some(bytes) => Some(bytes),
                 None => defaults.max_bytes,
             },
-            max_age: self.max_age,
+            max_age,
             durability: self.durability,
-            entry_bytes: self.entry_bytes.clone().unwrap_or(defaults.entry_bytes),
+            entry_bytes,
         })
     }
 
@@ -435,6 +455,20 @@ impl fmt::Debug for CacheConfig {
             .field("build_wait", &self.build_wait)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the sizes of the binaries that are stored, where the environment sets them.
+fn entry_sizes(
+    variables: &impl Variables,
+    defaults: RangeInclusive<u64>,
+) -> Result<RangeInclusive<u64>> {
+    let least = variables.size(MIN_ENTRY_SIZE)?.unwrap_or(*defaults.start());
+    let most = variables.size(MAX_ENTRY_SIZE)?.unwrap_or(*defaults.end());
+    if least > most {
+        let reason = format!("{least} bytes are more than {MAX_ENTRY_SIZE}, {most} bytes");
+        return Err(invalid_variable(MIN_ENTRY_SIZE, reason));
+    }
+    Ok(least..=most)
 }
 
 /// Counts and reports that there is no store, although the configuration requests one.
@@ -532,6 +566,14 @@ mod tests {
             ("KILN_CACHE", "not unicode"),
             ("KILN_CACHE_MAX_SIZE", "much"),
             ("KILN_CACHE_MAX_SIZE", "not unicode"),
+            ("KILN_CACHE_MAX_AGE", "30"),
+            ("KILN_CACHE_MAX_AGE", "a month"),
+            ("KILN_CACHE_MIN_ENTRY_SIZE", "-1"),
+            ("KILN_CACHE_MIN_ENTRY_SIZE", "1GiB"), // more than the default maximum
+            ("KILN_CACHE_MAX_ENTRY_SIZE", "large"),
+            ("KILN_CACHE_MAX_ENTRY_SIZE", "0"),
+            ("KILN_CACHE_BUILD_WAIT", "60"),
+            ("KILN_MEMORY_LIMIT", "all"),
         ] {
             let variables = HashMap::from([("HOME", "/nowhere"), (name, value)]);
             let resolved = block_on(CacheConfig::new().resolve_in(&variables, &Arc::default()));
@@ -561,6 +603,36 @@ mod tests {
         assert_eq!(limit(CacheConfig::new()), Some(1 << 20));
         assert_eq!(limit(CacheConfig::new().max_bytes(7)), Some(7));
         assert_eq!(limit(CacheConfig::new().max_bytes(0)), None);
+    }
+
+    #[test]
+    fn the_environment_sets_age_sizes_and_waits() {
+        let variables = HashMap::from([
+            ("HOME", "/nowhere"),
+            ("KILN_CACHE_MAX_AGE", "2d"),
+            ("KILN_CACHE_MIN_ENTRY_SIZE", "4KiB"),
+            ("KILN_CACHE_MAX_ENTRY_SIZE", "1MiB"),
+            ("KILN_CACHE_BUILD_WAIT", "1500ms"),
+            ("KILN_MEMORY_LIMIT", "32MiB"),
+        ]);
+        let day = Duration::from_secs(24 * 60 * 60);
+        let settings = |config: CacheConfig| config.settings(&variables).expect("it is valid");
+        let unset = settings(CacheConfig::new());
+        assert_eq!((unset.max_age, unset.entry_bytes), (Some(2 * day), 4096..=1 << 20));
+        let config = CacheConfig::new().max_age(day).entry_bytes(1..=2).build_wait(day);
+        let set = settings(config.clone());
+        assert_eq!((set.max_age, set.entry_bytes), (Some(day), 1..=2));
+        let resolved = |config: CacheConfig, variables: &HashMap<&str, &str>| {
+            let caching =
+                block_on(config.resolve_in(variables, &Arc::default())).expect("it is valid");
+            (caching.build_wait, caching.memory_limit)
+        };
+        let wait = Duration::from_millis(1500);
+        assert_eq!(resolved(CacheConfig::new(), &variables), (wait, Some(32 << 20)));
+        assert_eq!(resolved(config, &variables).0, day);
+        let none = HashMap::from([("HOME", "/nowhere"), ("KILN_CACHE_MAX_AGE", "0s")]);
+        assert_eq!(resolved(CacheConfig::new(), &none), (DEFAULT_BUILD_WAIT, None));
+        assert_eq!(CacheConfig::new().settings(&none).expect("it is valid").max_age, None);
     }
 
     #[cfg(unix)]

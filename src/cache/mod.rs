@@ -1,6 +1,7 @@
 //! Programs that outlive the process: on the disk, and in services that machines share.
 
 pub(crate) mod config;
+mod duration;
 pub(crate) mod manifest;
 #[cfg(feature = "remote")]
 pub mod remote;

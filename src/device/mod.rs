@@ -22,8 +22,12 @@ pub(crate) use image::{ImageBox, ImageShape};
 pub(crate) use rows::Rows;
 pub use sampler::{Addressing, Filter, Sampler};
 pub(crate) use selector::Selector;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+pub(crate) use workarounds::CompilerFiles;
 #[cfg(feature = "opencl")]
 pub(crate) use workarounds::FillStrategy;
+#[cfg(feature = "level-zero")]
+pub(crate) use workarounds::LEVEL_ZERO;
 pub(crate) use workarounds::Workarounds;
 
 /// Kind of hardware behind a device.
@@ -208,6 +212,10 @@ pub struct DeviceInfo {
     pub instructions: String,
     /// Version of the driver, as the driver reports it.
     pub driver_version: String,
+    /// Files with which the driver compiles, by name and build id or, where a file has none, by size in bytes and
+    /// time of its last change in seconds since 1970. Packages may update them without the driver. Empty if they
+    /// are not known, as on other systems than Linux.
+    pub compiler: String,
     /// Version of the API that the device implements, as the driver reports it.
     pub device_version: String,
     /// Intermediate languages that the device accepts, as the driver reports them; empty if there are none.
@@ -243,7 +251,7 @@ pub struct DeviceInfo {
 
 impl DeviceInfo {
     /// Returns the fields, by name, that determine whether a program built for one device runs on another.
-    /// Every key includes them; a driver update changes them.
+    /// Every key includes them; an update of the driver or of its compiler changes them.
     ///
     /// # Examples
     ///
@@ -255,7 +263,7 @@ impl DeviceInfo {
     /// # }
     /// ```
     #[must_use]
-    pub fn identity(&self) -> [(&'static str, &str); 9] {
+    pub fn identity(&self) -> [(&'static str, &str); 10] {
         [
             ("backend", self.backend),
             ("platform", &self.platform),
@@ -265,6 +273,7 @@ impl DeviceInfo {
             ("instructions", &self.instructions),
             ("device version", &self.device_version),
             ("driver version", &self.driver_version),
+            ("compiler", &self.compiler),
             ("il version", &self.il_version),
         ]
     }
@@ -324,6 +333,7 @@ impl DeviceInfo {
             vendor: "vendor".to_owned(),
             kind: DeviceKind::Cpu,
             driver_version: "1.0".to_owned(),
+            compiler: "libfake.so 0123456789abcdef".to_owned(),
             device_version: "2.0".to_owned(),
             il_version: "SPIR-V_1.2".to_owned(),
             extensions: Vec::new(),

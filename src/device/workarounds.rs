@@ -7,6 +7,9 @@
 
 use super::{DeviceInfo, DeviceKind};
 
+/// Name of the platform of all devices that Level Zero reaches.
+pub(crate) const LEVEL_ZERO: &str = "Level Zero";
+
 /// Workarounds that a driver needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Workarounds {
@@ -63,10 +66,70 @@ pub(crate) struct Workarounds {
     /// measured. For a kernel of one line, Intel's runtime for CPUs 2026.22 takes 1.8 MiB, and 3.1 MiB if the kernel calls
     /// `sin`; PoCL 3.1 takes 0.1 to 1 MiB.
     pub(crate) small_program_bytes: Option<u64>,
+    /// Warn if opening a device takes long while the driver cannot write its cache of compiled code: it then
+    /// takes 1.4 to 1.8 s instead of 0.1 s (NVIDIA 580.159).
+    pub(crate) check_compute_cache: bool,
+    /// Cover these files in keys. The driver opens them late, with the first compile.
+    pub(crate) compiler_files: &'static [CompilerFiles],
 }
 
 /// Number of bytes that drivers without a value of their own are expected to take for a small program.
 const PROGRAM_BYTES: u64 = 256 << 10;
+
+/// Files with which a driver compiles, apart from its library and the libraries that this one needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompilerFiles {
+    /// Libraries whose names begin with this text, where the system searches for libraries.
+    Libraries(&'static str),
+    /// Files in a folder, absolute or relative to that of the driver's library, whose names begin with a text.
+    Beside(&'static str, &'static str),
+}
+
+use CompilerFiles::{Beside, Libraries};
+
+/// PoCL 3.1: its devices, the functions of OpenCL C as bitcode, and their headers.
+const OF_POCL: &[CompilerFiles] = &[
+    Beside("pocl", "libpocl-devices-"),
+    Beside("../share/pocl", ""),
+    Beside("../share/pocl/include", ""),
+    Beside("../../share/pocl", ""),
+    Beside("../../share/pocl/include", ""),
+    Beside("/usr/share/pocl", ""),
+    Beside("/usr/share/pocl/include", ""),
+];
+
+/// Intel's runtime for CPUs 2026.22: the front end, the functions of OpenCL C as bitcode and as libraries, by
+/// instruction set, and the settings. Versions before 2022 have the back end in a library of its own.
+const OF_INTEL_CPU: &[CompilerFiles] = &[
+    Beside("", "cl.cfg"),
+    Beside("", "clbltfn"),
+    Beside("", "cllibrary"),
+    Beside("", "libocl_svml_"),
+    Libraries("libcommon_clang.so"),
+    Libraries("libOclCpuBackEnd"),
+];
+
+/// Intel's drivers for GPUs: the Graphics Compiler, its front end and its assembler.
+const OF_INTEL_GPU: &[CompilerFiles] = &[
+    Libraries("libiga64.so"),
+    Libraries("libigc.so"),
+    Libraries("libigdfcl.so"),
+    Libraries("libocloc.so"),
+    Libraries("libopencl-clang"),
+];
+
+const OF_NVIDIA: &[CompilerFiles] = &[
+    Libraries("libnvidia-compiler.so"),
+    Libraries("libnvidia-gpucomp.so"),
+    Libraries("libnvidia-nvvm"),
+    Libraries("libnvidia-ptxjitcompiler.so"),
+];
+
+const OF_AMD: &[CompilerFiles] = &[Libraries("libamd_comgr")];
+
+/// Mesa: the functions of OpenCL C as SPIR-V.
+const OF_RUSTICL: &[CompilerFiles] =
+    &[Beside("/usr/lib/clc", "spirv"), Beside("/usr/share/clc", "spirv")];
 
 /// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +151,21 @@ impl Default for FillStrategy {
 impl Workarounds {
     /// Returns the workarounds for a device's driver; none for a driver without known quirks.
     pub(crate) fn of(info: &DeviceInfo) -> Self {
-        let DeviceInfo { platform, kind, .. } = info;
+        let DeviceInfo { platform, vendor, kind, .. } = info;
+        let with = |compiler_files| Self { compiler_files, ..Self::default() };
         if platform == "Portable Computing Language" {
             Self::pocl()
         } else if platform.contains("NVIDIA") {
             Self::nvidia()
         } else if platform.contains("Intel") && *kind == DeviceKind::Cpu {
             Self::intel_cpu()
+        } else if platform.contains("Intel") || (platform == LEVEL_ZERO && vendor.contains("Intel"))
+        {
+            with(OF_INTEL_GPU)
+        } else if platform.contains("AMD") {
+            with(OF_AMD)
+        } else if platform == "rusticl" {
+            with(OF_RUSTICL)
         } else {
             Self::default()
         }
@@ -116,6 +187,7 @@ impl Workarounds {
             expect_late_compiles: true,
             order_own_accesses: true,
             small_program_bytes: Some(512 << 10),
+            compiler_files: OF_POCL,
             ..Self::default()
         }
     }
@@ -130,6 +202,7 @@ impl Workarounds {
             widen_vectors: true,
             split_volatile_loads: true,
             small_program_bytes: Some(1843 << 10),
+            compiler_files: OF_INTEL_CPU,
             ..Self::default()
         }
     }
@@ -142,6 +215,8 @@ impl Workarounds {
             poll_for_ends: true,
             defer_releases: true,
             omit_events: true,
+            check_compute_cache: true,
+            compiler_files: OF_NVIDIA,
             ..Self::default()
         }
     }
@@ -161,8 +236,22 @@ mod tests {
         assert_eq!(workarounds_of("Portable Computing Language", cpu), Workarounds::pocl());
         assert_eq!(workarounds_of("Portable Computing Language", gpu), Workarounds::pocl());
         assert_eq!(workarounds_of("Intel(R) OpenCL", cpu), Workarounds::intel_cpu());
-        assert_eq!(workarounds_of("Intel(R) OpenCL Graphics", gpu), Workarounds::default());
         assert_eq!(workarounds_of("NVIDIA CUDA", gpu), Workarounds::nvidia());
-        assert_eq!(workarounds_of("rusticl", gpu), Workarounds::default());
+        for (platform, compiler_files) in [
+            ("Intel(R) OpenCL Graphics", OF_INTEL_GPU),
+            ("AMD Accelerated Parallel Processing", OF_AMD),
+            ("rusticl", OF_RUSTICL),
+            ("another", &[]),
+        ] {
+            let expected = Workarounds { compiler_files, ..Workarounds::default() };
+            assert_eq!(workarounds_of(platform, gpu), expected, "{platform}");
+        }
+        let level_zero = |vendor: &str| {
+            let (platform, vendor) = (LEVEL_ZERO.to_owned(), vendor.to_owned());
+            let info = DeviceInfo { platform, vendor, kind: gpu, ..DeviceInfo::fake() };
+            Workarounds::of(&info).compiler_files
+        };
+        assert_eq!(level_zero("Intel(R) Corporation"), OF_INTEL_GPU);
+        assert_eq!(level_zero("0x1234"), []);
     }
 }

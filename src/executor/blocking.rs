@@ -194,9 +194,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn threads_of_the_crate() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").expect("it exists");
-        let names = tasks.filter_map(|task| {
-            std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
-        });
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.starts_with("blocking-")).count()
     }
 

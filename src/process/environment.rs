@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::warning;
+use crate::process::{event_log, warning};
 
 /// The documentation's table of the variables that users set.
 const TABLE: &str = include_str!("../docs/environment.md");
@@ -48,7 +48,8 @@ const MIN_SIMILARITY: f64 = 0.8;
 ///
 /// # Errors
 ///
-/// [`Configuration`](ErrorKind::Configuration) if `KILN_WARNINGS` has another value than `on` or `off`.
+/// [`Configuration`](ErrorKind::Configuration) if `KILN_WARNINGS` has another value than `on` or `off`, or
+/// `KILN_LOG` one that is not a level.
 pub(crate) fn check() -> Result<()> {
     if let Some(value) = std::env::var_os(warning::VARIABLE)
         && !["", "on", "off"].iter().any(|known| value == *known)
@@ -56,6 +57,7 @@ pub(crate) fn check() -> Result<()> {
         let message = format!("`{}` is neither `on` nor `off`", value.display());
         return Err(Error::new(ErrorKind::Configuration, message).within(warning::VARIABLE));
     }
+    event_log::start()?;
     for (name, _) in std::env::vars_os() {
         if let Some(message) = misspelling(&name) {
             warning::warn(&message);
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn known_names_are_accepted() {
-        assert_eq!(known().count(), 23);
+        assert_eq!(known().count(), 29);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(warning_for(name), None);
         }

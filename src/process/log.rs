@@ -16,21 +16,22 @@ pub(crate) enum Cause {
     Unknown,
 }
 
-/// Phrases of compilers and the C library that report an exhausted resource, or a disk that fails.
-const EXHAUSTION: [&str; 13] = [
-    "out of memory",
-    "memory exhausted",
-    "bad_alloc",
-    "Cannot allocate memory",
-    "No space left on device",
-    "File too large",
-    "Disk quota exceeded",
-    "Input/output error",
-    "Read-only file system",
-    "Too many open files",
-    "Resource temporarily unavailable",
-    "pthread_create failed",
-    "thread constructor failed",
+/// Phrases of compilers and the C library that report an exhausted resource, or a disk that fails, with the
+/// resource in words.
+const EXHAUSTION: [(&str, &str); 13] = [
+    ("out of memory", "memory"),
+    ("memory exhausted", "memory"),
+    ("bad_alloc", "memory"),
+    ("Cannot allocate memory", "memory"),
+    ("No space left on device", "disk space"),
+    ("File too large", "the size that a file may have"),
+    ("Disk quota exceeded", "the disk quota"),
+    ("Input/output error", "working disk"),
+    ("Read-only file system", "writable disk"),
+    ("Too many open files", "file descriptors"),
+    ("Resource temporarily unavailable", "threads, processes or another resource"),
+    ("pthread_create failed", "threads"),
+    ("thread constructor failed", "threads"),
 ];
 
 /// Words in messages of linkers and assemblers that quote a symbol or an option of the program.
@@ -61,8 +62,7 @@ const UNQUOTED_SYMBOL_PHRASES: [&str; 5] = [
 
 /// Returns the cause that a log shows.
 pub(crate) fn cause(log: &str) -> Cause {
-    let is_exhausted = |line: &str| EXHAUSTION.iter().any(|phrase| contains(line, phrase));
-    if lines_about_compiler(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
+    if resource(log).is_some() {
         return Cause::Exhaustion;
     }
     let mut complaints = log.lines().filter(|line| is_error_line(line));
@@ -70,6 +70,18 @@ pub(crate) fn cause(log: &str) -> Cause {
         return Cause::Program;
     }
     Cause::Unknown
+}
+
+/// Returns the resource, in words, of which a log says that it is exhausted.
+pub(crate) fn resource(log: &str) -> Option<&'static str> {
+    let in_line = |line: &str| {
+        let found = EXHAUSTION.iter().find(|(phrase, _)| contains(line, phrase));
+        found.map(|(_, resource)| *resource)
+    };
+    lines_about_compiler(log).find_map(in_line).or_else(|| {
+        let unreadable = log.lines().find(|line| is_unreadable_file(line));
+        unreadable.and_then(in_line)
+    })
 }
 
 /// Returns the lines that are about the compiler itself. Lines about a place in its input are skipped, and so
@@ -88,7 +100,7 @@ fn lines_about_compiler(log: &str) -> impl Iterator<Item = &str> {
 /// Returns whether a line reports that an included file could not be opened because of an exhausted resource.
 fn is_unreadable_file(line: &str) -> bool {
     line.contains("cannot open file '")
-        && EXHAUSTION.iter().any(|phrase| line.trim_end().ends_with(&format!("': {phrase}")))
+        && EXHAUSTION.iter().any(|(phrase, _)| line.trim_end().ends_with(&format!("': {phrase}")))
 }
 
 /// Returns whether a line names a place in a text: `file:1:2: `, `1:2:3: `, `file(1): `, `file(1:2): ` or, as
@@ -188,6 +200,22 @@ mod tests {
         let quoted = "<stdin>:1:1: error: expected ';'\nerror: f(\"out of memory\")\n      ^\n";
         assert_eq!(cause(quoted), Cause::Program);
         assert_eq!(cause("<stdin>:1:2: error: No space left on device\n"), Cause::Program);
+    }
+
+    #[test]
+    fn the_exhausted_resource_is_named() {
+        for (log, expected) in [
+            ("LLVM ERROR: out of memory\n", Some("memory")),
+            ("error: unable to make temporary file: No space left on device\n", Some("disk space")),
+            (
+                "<stdin>:1:10: fatal error: cannot open file '/a.h': Too many open files\n",
+                Some("file descriptors"),
+            ),
+            ("<stdin>:1:2: error: No space left on device\n", None),
+            ("", None),
+        ] {
+            assert_eq!(resource(log), expected, "{log}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #[cfg_attr(not(unix), path = "unconnected.rs")]
 mod connected;
 pub(crate) mod environment;
+pub(crate) mod event_log;
 mod exchange_error;
 pub(crate) mod file;
 mod group;
@@ -170,4 +171,10 @@ pub(crate) fn ran_out_of_resources(ended: &ProcessOutput) -> bool {
         }
     }
     log::cause(&ended.log) == Cause::Exhaustion
+}
+
+/// Returns the resource that a program [ran out of](ran_out_of_resources), in words. A system without memory may
+/// kill a program, which then has no log.
+pub(crate) fn exhausted_resource(ended: &ProcessOutput) -> &'static str {
+    log::resource(&ended.log).unwrap_or("memory or another resource")
 }

@@ -116,7 +116,10 @@ fn without_waiting(mut options: OpenOptions) -> OpenOptions {
 /// # Errors
 ///
 /// [Not regular](is_not_regular) if they may not.
-pub(crate) fn check_type(file_type: FileType, is_accepted: impl Fn(&FileType) -> bool) -> io::Result<()> {
+pub(crate) fn check_type(
+    file_type: FileType,
+    is_accepted: impl Fn(&FileType) -> bool,
+) -> io::Result<()> {
     if is_accepted(&file_type) {
         return Ok(());
     }

@@ -20,12 +20,15 @@ use crate::cache::config::{CacheConfig, Caching};
 use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
-use crate::process::{self, pin_library, resources};
+use crate::process::{self, event_log, pin_library, resources};
 use crate::queue::{
     FUSION_LIMIT, FusionMode, Reactor, Shared, Timeline, Waits, form_from_environment,
 };
 use crate::source::translate::FrontEnd;
 use crate::stats::Counters;
+
+/// Maximum number of bytes of the programs in memory, unless the application or the environment sets it.
+const DEFAULT_MEMORY_LIMIT: u64 = 256 << 20;
 
 /// Environment variable that selects the device.
 const DEVICE_VARIABLE: &str = "KILN_DEVICE";
@@ -51,7 +54,7 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 pub struct RuntimeBuilder {
     selector: Option<String>,
     compile_workers: usize,
-    memory_limit: u64,
+    memory_limit: Option<u64>,
     cache: Option<CacheConfig>,
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
@@ -78,7 +81,7 @@ impl Default for RuntimeBuilder {
         Self {
             selector: None,
             compile_workers: 2,
-            memory_limit: 256 << 20,
+            memory_limit: None,
             cache: None,
             max_in_flight: None,
             profiling: false,
@@ -183,8 +186,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the memory limit: the maximum number of bytes that the programs kept in memory take, as an estimate. The
-    /// default is 256 MiB. The least recently used programs are evicted first. A program that is evicted while
+    /// Sets the memory limit: the maximum number of bytes that the programs kept in memory take, as an estimate.
+    /// Without this setting, the environment variable `KILN_MEMORY_LIMIT` sets it, in bytes or with a unit as in
+    /// `64MiB`; the default is 256 MiB. The least recently used programs are evicted first. A program that is evicted while
     /// somebody holds it, or a kernel of it, is found again as long as that lasts. With `0` no program is kept, but requests
     /// for a program that is being built still share the build.
     ///
@@ -206,7 +210,7 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
+        self.memory_limit = Some(bytes);
         self
     }
 
@@ -496,7 +500,7 @@ impl RuntimeBuilder {
     /// ```
     pub fn build(self) -> Starting {
         pin_library();
-        if let Err(error) = process::start() {
+        if let Err(error) = process::start().and_then(|()| event_log::start()) {
             return Starting::new(ready(Err(error)));
         }
         backend::prepare_for_end();
@@ -555,15 +559,12 @@ impl RuntimeBuilder {
 
     /// Starts the runtime with the devices that were found. Called on a thread for files, because it opens the
     /// cache.
-    fn start(
-        self,
-        pool: CompilePool,
-        found: FoundDevices,
-        opened: OpenedFiles,
-    ) -> Result<Runtime> {
+    fn start(self, pool: CompilePool, found: FoundDevices, opened: OpenedFiles) -> Result<Runtime> {
         let FoundDevices { devices, slots, unavailable, device } = found;
         let OpenedFiles { counters, caching, trace, recorder } = opened;
         let cache = self.cache_config();
+        let memory_limit =
+            self.memory_limit.or(caching.memory_limit).unwrap_or(DEFAULT_MEMORY_LIMIT);
         let children = Children::new(self.build_child.clone(), self.build_child_limit)?;
         let children = Arc::new(children);
         let setting = Setting {
@@ -572,8 +573,8 @@ impl RuntimeBuilder {
             untrusted_pool: CompilePool::new("kiln-untrusted", self.compile_workers, 0),
             processes: self.process_pool(&children, &counters)?,
             children,
-            memory_limit: if caching.memory { self.memory_limit } else { 0 },
-            disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
+            memory_limit: if caching.memory { memory_limit } else { 0 },
+            disk: caching.store.map(|store| Disk::new(store, caching.build_wait, counters.clone())),
             remote: caching.remote,
             trace,
             identity: cache.identity().cloned(),

@@ -14,6 +14,7 @@ mod time;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::compiler::options::words;
@@ -67,13 +68,24 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
     words.iter().any(contains)
 }
 
-/// Digest of the files that a text may include.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Files that a text may include.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Included {
     /// Digest of their names and contents.
     pub(crate) digest: Digest,
     /// Whether one of the files [uses the time](uses_time) of the build.
     pub(crate) uses_time: bool,
+    /// The files that exist, in the order of the search.
+    pub(crate) files: Arc<[IncludedFile]>,
+}
+
+/// A file that a text may include.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IncludedFile {
+    /// Name in the directive that includes it. If several files have the name, the later ones have their path.
+    pub(crate) name: String,
+    /// Digest of the contents.
+    pub(crate) digest: Digest,
 }
 
 /// Reads all files that a text may include when it is built with options in their canonical form, and digests
@@ -106,12 +118,12 @@ pub(crate) fn included_files(
         for name in &names {
             search.hash(name.as_bytes());
             for location in folder.iter().chain(&in_options.directories) {
-                search.digest_location(&location.join(name))?;
+                search.digest_location(name, &location.join(name))?;
             }
         }
     }
     let digest = Digest(search.hasher.finalize().into());
-    Ok(Included { digest, uses_time: search.uses_time })
+    Ok(Included { digest, uses_time: search.uses_time, files: search.files.into() })
 }
 
 /// Search for files, with the remaining limits.
@@ -129,6 +141,9 @@ struct Search {
     limit: Option<Duration>,
     start: Instant,
     uses_time: bool,
+    /// Files that were found, and the names that directives have for them.
+    files: Vec<IncludedFile>,
+    file_names: HashSet<String>,
 }
 
 impl Search {
@@ -143,6 +158,8 @@ impl Search {
             limit,
             start: Instant::now(),
             uses_time: false,
+            files: Vec::new(),
+            file_names: HashSet::new(),
         }
     }
 
@@ -189,7 +206,7 @@ impl Search {
     }
 
     /// Digests the content of the file at a location, or its absence. Each file is read once.
-    fn digest_location(&mut self, location: &Path) -> Result<()> {
+    fn digest_location(&mut self, name: &str, location: &Path) -> Result<()> {
         self.count_location()?;
         let path = existing_path(location).unwrap_or_default();
         let next_number = self.numbers.len();
@@ -199,7 +216,8 @@ impl Search {
             return Ok(());
         }
         let contents = read(&path, self.bytes_left + 1)?;
-        self.hash(&[u8::from(contents.is_some())]);
+        let is_file = contents.is_some();
+        self.hash(&[u8::from(is_file)]);
         let contents = contents.unwrap_or_default();
         self.bytes_left = self.bytes_left.checked_sub(contents.len() as u64).ok_or_else(|| {
             Error::unsupported(format!(
@@ -209,9 +227,15 @@ impl Search {
                 path.display()
             ))
         })?;
-        self.hash(&contents);
+        let digest = Digest(blake3::hash(&contents).into());
+        self.hash(&digest.0);
         self.uses_time |= uses_time(&contents);
         self.add_names(path.parent().map(Path::to_owned), &contents);
+        if is_file {
+            let is_new = self.file_names.insert(name.to_owned());
+            let name = if is_new { name.to_owned() } else { path.display().to_string() };
+            self.files.push(IncludedFile { name, digest });
+        }
         Ok(())
     }
 }

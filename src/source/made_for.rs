@@ -16,9 +16,12 @@ impl MadeFor {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether these are the fields of the same device.
+    /// Whether these are the fields of the same device. An object that does not state the driver's compiler, as
+    /// those of earlier versions, is for any.
     pub(crate) fn is(&self, fields: &[(&str, &str)]) -> bool {
-        self.fields().eq(fields.iter().copied())
+        let is_stated =
+            |(name, _): &(&str, &str)| *name != "compiler" || self.field(name).is_some();
+        self.fields().eq(fields.iter().copied().filter(is_stated))
     }
 
     fn field(&self, name: &str) -> Option<&str> {

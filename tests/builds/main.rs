@@ -1,6 +1,8 @@
 //! Builds: the build graph, keys, options, front ends, translations, progress and manifests.
 
 mod build_time;
+#[cfg(all(target_os = "linux", feature = "opencl"))]
+mod driver_compiler;
 mod front_end;
 mod included_files;
 #[cfg(feature = "cli")]

@@ -110,6 +110,36 @@ fn stats_count_entries_and_bytes() {
 }
 
 #[test]
+fn stats_lead_with_the_hits_and_misses_of_all_processes() {
+    on_benches(async |bench| {
+        let stats = bench.json(["cache", "stats"]);
+        assert_eq!((&stats["hits"], &stats["misses"]), (&0.into(), &0.into()));
+        assert!(stats["since"].is_null(), "{stats}");
+        // Each run is a process of its own.
+        for _ in 0..3 {
+            bench.build("saxpy.cl", &[]);
+        }
+        let stats = bench.json(["cache", "stats"]);
+        let number = |name: &str| stats[name].as_u64().unwrap();
+        let compiled = bench.entries().len() as u64;
+        assert_eq!((number("hits"), number("misses")), (2 * compiled, compiled), "{stats}");
+        let entry = bench.entries()[0].key().to_string();
+        let took = bench.json(["cache", "show", &entry])["build_microseconds"].as_u64().unwrap();
+        assert!(took > 0 && number("since") > 0);
+        if compiled == 1 {
+            assert_eq!(
+                (number("saved_microseconds"), number("spent_microseconds")),
+                (2 * took, took)
+            );
+        }
+        let text = bench.text(["cache", "stats"]);
+        let first: Vec<_> = text.lines().take(4).map(|line| &line[..10]).collect();
+        assert_eq!(first, ["hits      ", "misses    ", "time saved", "time spent"], "{text}");
+        assert!(text.contains("(66.7 %)"), "{text}");
+    });
+}
+
+#[test]
 fn verify_reports_damaged_entries_and_removes_them_on_request() {
     on_filled_benches(async |bench| {
         assert_eq!(bench.json(["cache", "verify"])["whole"], 2);

@@ -6,6 +6,8 @@ mod builds;
 mod bundles;
 mod cache;
 mod check;
+#[cfg(target_os = "linux")]
+mod compilers;
 mod fuse;
 mod libraries;
 mod manifests;
@@ -267,6 +269,9 @@ fn invalid_settings_exit_with_2_and_are_named() {
     on_benches(async |bench| {
         for (name, value, word) in [
             ("KILN_CACHE_MAX_SIZE", "much", "KILN_CACHE_MAX_SIZE"),
+            ("KILN_CACHE_MAX_AGE", "old", "KILN_CACHE_MAX_AGE"),
+            ("KILN_CACHE_MAX_ENTRY_SIZE", "0", "KILN_CACHE_MIN_ENTRY_SIZE"),
+            ("KILN_LOG", "loud", "KILN_LOG"),
             ("KILN_CACHE", "yes", "KILN_CACHE"),
             ("KILN_CACHE", "off", "--cache-dir"),
             ("KILN_CACHE_DIR", "saxpy.cl", "not a directory"),

@@ -80,6 +80,64 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
 }
 
 #[test]
+fn the_header_that_changed_is_named() {
+    on_benches(async |bench| {
+        if !bench.rt.device().formats.contains(&kiln::ModuleFormat::OpenClC) {
+            return;
+        }
+        fs::create_dir(bench.path("include")).unwrap();
+        let write = |name: &str, text: &str| fs::write(bench.path(name), text).unwrap();
+        write("include/sizes.h", "#include \"more.h\"\n#define SIZE 4\n");
+        write("include/more.h", "#define MORE 1\n");
+        write("include/same.h", "#define SAME 1\n");
+        write(
+            "text.cl",
+            "#include \"sizes.h\"\n#include \"same.h\"\n\
+             kernel void k(global int *x) { x[0] = SIZE + MORE + SAME; }",
+        );
+        let options = ["--options", "-I include"];
+        bench.build("text.cl", &options);
+        let [entry] = &*bench.entries() else { panic!("there is one") };
+        let shown = bench.json(["cache", "show", &entry.key().to_string()]);
+        let listed = shown["fields"].as_array().unwrap().iter().map(|field| &field[0]);
+        let listed: Vec<_> = listed.filter_map(|name| name.as_str()).collect();
+        for name in ["sizes.h", "more.h", "same.h"] {
+            let field = format!("included file {name}");
+            assert_eq!(listed.iter().filter(|known| **known == field).count(), 1, "{listed:?}");
+        }
+        assert_eq!(shown["labels"][0][1], "text.cl");
+
+        let why = |arguments: &[&str]| {
+            bench.run(["cache", "why", "text.cl"].iter().chain(&options).chain(arguments)).ended(1)
+        };
+        write("include/more.h", "#define MORE 2\n");
+        let nearest = &why(&["--json"]).json()["nearest"];
+        assert_eq!(
+            (&nearest["same_module"], &nearest["labels"]),
+            (&true.into(), &json!(["text.cl"]))
+        );
+        assert_eq!(fields(&nearest["differences"]), ["included files"], "{nearest}");
+        let files = nearest["differences"][0]["files"].as_array().unwrap();
+        assert_eq!(files.len(), 1, "{nearest}");
+        assert_eq!(files[0]["name"], "more.h");
+        assert_ne!(files[0]["a"], files[0]["b"]);
+        let text = why(&[]).fits().out;
+        assert!(
+            text.contains("included file more.h") && text.contains("built from text.cl"),
+            "{text}"
+        );
+        assert!(!text.contains("sizes.h") && !text.contains("included files"), "{text}");
+
+        // A header that is gone, or new, is named as well.
+        write("include/more.h", "#define MORE 1\n#include \"new.h\"\n");
+        write("include/new.h", "#define NEW 1\n");
+        let text = why(&[]).out;
+        let line = text.lines().find(|line| line.contains("included file new.h"));
+        assert!(line.is_some_and(|line| line.contains("(none)")), "{text}");
+    });
+}
+
+#[test]
 fn entries_that_cannot_be_loaded_are_reported() {
     on_benches(async |bench| {
         let run = bench.run(["cache", "why", "saxpy.cl"]).ended(1);

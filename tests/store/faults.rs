@@ -83,6 +83,11 @@ enum Fault {
     Claim(usize),
 }
 
+/// Returns the number of warnings, without those of entries that are damaged.
+fn failures_reported(report: &Report) -> usize {
+    report.warnings.iter().filter(|warning| !warning.contains("are not used")).count()
+}
+
 impl Scenario {
     fn new(stored: &[Sample], steps: impl Into<Vec<Step>>) -> Self {
         let found = directory();
@@ -126,7 +131,7 @@ impl Scenario {
             .traced(&[], &log)
             .run();
         let report = ended.report.as_ref().unwrap_or_else(|| panic!("{ended:?}"));
-        assert_eq!((report.disk_failures, report.warnings.len()), (0, 0), "{ended:?}");
+        assert_eq!((report.disk_failures, failures_reported(report)), (0, 0), "{ended:?}");
         assert_eq!(report.evictions > 0, self.max_bytes > 0, "{ended:?}");
         let trace = fs::read_to_string(&log).expect("it was written");
         fs::remove_file(log).expect("it exists");
@@ -196,9 +201,9 @@ impl Scenario {
             put as u64 <= report.disk_writes + report.disk_failures,
             "a failure was not counted",
         )?;
-        ensure(report.warnings.len() <= 1, "a failure was reported more than once")?;
+        ensure(failures_reported(report) <= 1, "a failure was reported more than once")?;
         ensure(
-            report.disk_failures == 0 || report.warnings.len() == 1,
+            report.disk_failures == 0 || failures_reported(report) == 1,
             "a failure was not reported",
         )
     }
@@ -575,7 +580,8 @@ fn memory_hits_touch_no_files_and_disk_hits_read_and_stamp_their_entry() {
     for call in ["read", "utimensat"] {
         assert!(disk.iter().any(|(known, _)| *known == call), "{call}: {trace}");
     }
-    for (call, line) in disk {
+    // The hit is counted for the store's totals behind the caller, who awaits that with `drain`.
+    for (call, line) in disk.iter().filter(|(_, line)| !line.contains("/totals")) {
         assert!(line.contains(entry), "another file: {line}");
         let reads = match *call {
             "openat" => line.contains("O_RDONLY") && !line.contains("O_CREAT"),

@@ -48,7 +48,8 @@ fn size(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let sizes = files.map(|file| {
         let path = file.path();
-        let is_program = path.extension().is_some_and(|suffix| suffix == "kiln" || suffix == "part");
+        let is_program =
+            path.extension().is_some_and(|suffix| suffix == "kiln" || suffix == "part");
         match file.metadata() {
             Ok(metadata) if metadata.is_dir() => size(&path),
             Ok(metadata) if is_program => metadata.len(),

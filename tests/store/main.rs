@@ -14,3 +14,4 @@ mod programs;
 mod settings;
 #[cfg(target_os = "linux")]
 mod slow_disk;
+mod storage;

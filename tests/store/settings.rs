@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures::executor::block_on;
@@ -187,6 +187,90 @@ fn an_unwritable_directory_is_reported_once() {
     let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
     let expected = format!("the cache directory `{}` cannot be written: ", below.display());
     assert!(warning.starts_with(&expected), "{warning}");
+}
+
+/// Starts a runtime whose directory cannot be written for some programs, twice.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn child_with_outages() {
+    let root = PathBuf::from(variable("KILN_CACHE_DIR"));
+    block_on(async {
+        let builder = Runtime::builder().cache(CacheConfig::new());
+        let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
+        for number in 0..12 {
+            // Outages are at programs 2, 3 and 4, and at 8, 9 and 10.
+            match number {
+                2 | 8 => {
+                    let _ = fs::remove_dir_all(&root);
+                    fs::write(&root, "in the way").expect("there is room");
+                }
+                5 | 11 => fs::remove_file(&root).expect("it is in the way"),
+                _ => {}
+            }
+            let text = format!("kernel void number_{number}() {{}}");
+            rt.build(&Module::opencl_c(text)).await.expect("it builds");
+            rt.drain().await;
+        }
+        report("failures", rt.stats().disk_failures);
+        report("writes", rt.stats().disk_writes);
+    });
+}
+
+#[test]
+fn outages_and_recoveries_are_reported_each_time() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path().join("cache");
+    for log in ["", "info"] {
+        let mut command = Command::new(children::this_binary());
+        command.env("KILN_LOG", log).env_remove("KILN_WARNINGS");
+        let variables = [("KILN_CACHE_DIR", text(&root))];
+        let child = Child::start_from(command, &test_name!("child_with_outages"), variables);
+        let (report, output) = child.report_and_output();
+        assert_eq!(report["writes"], 6, "{output}");
+        assert!(report["failures"] >= 6, "{output}");
+        let reported: Vec<_> = output
+            .lines()
+            .filter(|line| line.starts_with("kiln: ") && line.contains("the cache directory"))
+            .map(|line| line.contains("again"))
+            .collect();
+        assert_eq!(reported, [false, true, false, true], "{output}");
+        fs::remove_dir_all(&root).expect("it was recovered");
+    }
+}
+
+#[test]
+fn events_are_written_from_the_chosen_level_on() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path().join("cache");
+    let lines = |level: &str, more: (&str, &str)| {
+        let (report, output) = run(&[("KILN_CACHE_DIR", text(&root)), ("KILN_LOG", level), more]);
+        assert_eq!(report["errors"], 0, "{output}");
+        let lines = output.lines().filter(|line| line.starts_with("kiln: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let none = ("KILN_TEST_NOTHING", "");
+    assert_eq!(lines("", none), [""; 0]);
+    assert_eq!(lines("off", none), [""; 0]);
+    let traced = lines("trace", none);
+    assert!(traced.iter().any(|line| line.starts_with("kiln: trace: [")), "{traced:?}");
+    let debugged = lines("debug", none);
+    assert!(!debugged.iter().any(|line| line.starts_with("kiln: trace: ")), "{debugged:?}");
+    assert_eq!(lines("trace", (SUBSCRIBER, "yes")), [""; 0], "the application has a subscriber");
+
+    // Entries that are not used are warnings of each runtime.
+    for entry in support::stores::entries(&support::stores::open(&root)) {
+        fs::write(entry.path(), "damaged").expect("it is there");
+    }
+    let warned = lines("warn", none);
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    for line in &warned {
+        assert!(line.starts_with("kiln: warning: [") && line.contains("are not used"), "{line}");
+        assert!(line.contains(" count=1") && line.contains(" key="), "{line}");
+    }
+
+    let (report, output) = run(&[("KILN_CACHE", "off"), ("KILN_LOG", "loud")]);
+    assert_eq!(report["errors"], 2);
+    assert!(output.contains("KILN_LOG: `loud` is not one of `error`"), "{output}");
 }
 
 #[test]

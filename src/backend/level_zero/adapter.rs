@@ -18,8 +18,10 @@ use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
-use crate::backend::{Adapter, Device, shutdown};
-use crate::device::{DeviceInfo, DeviceKind, ImageLimits, Limits, ModuleFormat};
+use crate::backend::{Adapter, Device, compiler_files, shutdown};
+use crate::device::{
+    DeviceInfo, DeviceKind, ImageLimits, LEVEL_ZERO, Limits, ModuleFormat, Workarounds,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment of slices of buffers: the size of the largest type of OpenCL C, in bytes. Kernels may assume that
@@ -27,6 +29,10 @@ use crate::error::{Error, ErrorKind, Result};
 const SLICE_ALIGNMENT: usize = 128;
 
 const INTEL: u32 = 0x8086;
+
+/// Beginning of the name of the library of Intel's driver, which the loader has opened if there is a device. The
+/// API does not tell which library a driver is.
+const INTEL_LIBRARY: &str = "libze_intel_gpu.so";
 
 /// `ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME`.
 const COUNTED_EVENTS: &str = "ZE_experimental_event_pool_counter_based";
@@ -236,9 +242,9 @@ fn describe(
         ZE_DEVICE_TYPE_CPU => DeviceKind::Cpu,
         _ => DeviceKind::Accelerator,
     };
-    let info = DeviceInfo {
+    let mut info = DeviceInfo {
         backend: NAME,
-        platform: "Level Zero".to_owned(),
+        platform: LEVEL_ZERO.to_owned(),
         platform_version: String::new(),
         vendor: match properties.vendorId {
             INTEL => "Intel(R) Corporation".to_owned(),
@@ -247,6 +253,7 @@ fn describe(
         kind,
         instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
+        compiler: String::new(),
         device_version: device_version(api_version, &properties, ip_version),
         il_version: il_version(module.spirvVersionSupported),
         extensions: opencl_extensions(&module, has_images),
@@ -262,6 +269,10 @@ fn describe(
         limits,
         name,
     };
+    if properties.vendorId == INTEL {
+        let late = Workarounds::of(&info).compiler_files;
+        info.compiler = compiler_files::of_library(INTEL_LIBRARY, late);
+    }
     Ok(LzAdapter {
         api,
         driver: DriverHandle(driver),

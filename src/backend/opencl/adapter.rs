@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use opencl3::context::context::{CL_CONTEXT_PLATFORM, cl_context_properties, create_context};
 use opencl3::device::*;
@@ -13,6 +14,7 @@ use opencl3::platform::platform::{
 };
 
 use super::codes::{driver_code, error};
+use super::compute_cache;
 use super::context::Context;
 use super::device::ClDevice;
 use super::finish_worker::FinishWorker;
@@ -23,7 +25,7 @@ use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
-use crate::backend::{Adapter, Device};
+use crate::backend::{Adapter, Device, compiler_files};
 use crate::device::{DeviceInfo, DeviceKind, ImageLimits, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -62,8 +64,12 @@ impl ClAdapter {
         let _call = handler_guard::begin(CallKind::Open)?;
         let Self { platform, device, ref info, .. } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
+        let start = Instant::now();
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
+        if workarounds.check_compute_cache {
+            compute_cache::check(start.elapsed());
+        }
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
         Ok(self.open_in(context, workarounds))
@@ -165,6 +171,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
 struct Platform {
     name: String,
     version: String,
+    /// Address of a function of the driver.
+    function: Option<usize>,
 }
 
 impl Platform {
@@ -173,7 +181,20 @@ impl Platform {
             get_platform_data(platform, what)
                 .map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
         };
-        Self { name: query(CL_PLATFORM_NAME), version: query(CL_PLATFORM_VERSION) }
+        Self {
+            name: query(CL_PLATFORM_NAME),
+            version: query(CL_PLATFORM_VERSION),
+            function: Self::function(platform),
+        }
+    }
+
+    /// Returns the address of the function that every driver has for the loader (`cl_khr_icd`). The other
+    /// functions that a program links with are the loader's.
+    fn function(platform: cl_platform_id) -> Option<usize> {
+        let opencl = cl3::load_library().as_ref().ok()?;
+        let name = c"clIcdGetPlatformIDsKHR";
+        let function = opencl.clGetExtensionFunctionAddressForPlatform(platform, name.as_ptr())?;
+        (!function.is_null()).then_some(function as usize)
     }
 }
 
@@ -201,7 +222,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     };
     let (formats, links) = query.formats(&il_version);
     let kind = query.kind();
-    let info = DeviceInfo {
+    let mut info = DeviceInfo {
         backend: NAME,
         platform: platform.name.clone(),
         platform_version: platform.version.clone(),
@@ -209,6 +230,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         kind,
         instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.text(CL_DRIVER_VERSION),
+        compiler: String::new(),
         device_version,
         il_version,
         extensions: words(&query.text(CL_DEVICE_EXTENSIONS)),
@@ -226,6 +248,10 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         limits,
         name,
     };
+    if let Some(function) = platform.function {
+        let late = Workarounds::of(&info).compiler_files;
+        info.compiler = compiler_files::of_function(function, late);
+    }
     Ok((version, info))
 }
 

@@ -140,9 +140,8 @@ fn listed_drivers(vendors: &Path) -> Vec<String> {
     let files = vendors.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     let listings =
         files.filter(|path| path.extension().is_some_and(|extension| extension == "icd"));
-    let texts = listings.filter_map(|path| {
-        String::from_utf8(file::read(&path, MAX_LISTING).ok()?).ok()
-    });
+    let texts =
+        listings.filter_map(|path| String::from_utf8(file::read(&path, MAX_LISTING).ok()?).ok());
     let libraries = texts.filter_map(|text| Some(text.lines().next()?.trim().to_owned()));
     libraries.filter(|library| !library.is_empty()).collect()
 }

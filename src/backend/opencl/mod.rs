@@ -11,6 +11,7 @@ mod adapter;
 mod adopt;
 mod batch;
 mod codes;
+mod compute_cache;
 mod context;
 mod device;
 mod event;

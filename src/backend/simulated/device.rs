@@ -38,6 +38,7 @@ impl Simulated {
             kind: DeviceKind::Accelerator,
             // Part of every cache key: a device with a new version does not load binaries of the old one.
             driver_version: "1.0".to_owned(),
+            compiler: String::new(),
             device_version: "simulated 1.0".to_owned(),
             il_version: "SPIR-V_1.6".to_owned(),
             extensions: Vec::new(),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use kiln::store::Storage;
 use kiln::{CacheConfig, LinkedSymbol, Module, Program, Runtime, Stats};
 use serde::Serialize;
 
@@ -32,6 +33,8 @@ struct Line {
     linked: Vec<Linked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem>,
+    #[serde(skip)]
+    program: Option<Program>,
 }
 
 /// Symbol of a linked program.
@@ -85,6 +88,13 @@ pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) ->
                 note(format_args!("{}: {message}", line.file));
                 log.iter().for_each(|log| note(log.trim_end()));
             }
+        }
+    }
+    for line in &lines {
+        match line.program.as_ref().map(Program::storage) {
+            // The cache that is off was mentioned before.
+            None | Some(Storage::Stored | Storage::Off) => {}
+            Some(reason) => note(format_args!("note: {} is not stored: {reason}", line.file)),
         }
     }
     check_stored(&setup.rt)?;
@@ -150,6 +160,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
         bytes: None,
         linked: Vec::new(),
         error: None,
+        program: None,
     };
     let request = match setup.request(file).await {
         Ok((_, request)) => request,
@@ -178,6 +189,7 @@ fn fill_line(line: &mut Line, program: &Program) {
         Ok(binary) => line.bytes = Some(binary.len() as u64),
         Err(error) => line.error = Some(error.into()),
     }
+    line.program = Some(program.clone());
 }
 
 /// Lists the library that each symbol comes from.

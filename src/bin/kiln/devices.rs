@@ -11,6 +11,8 @@ struct Line<'a> {
     backend: &'a str,
     name: &'a str,
     driver: &'a str,
+    /// Files with which the driver compiles.
+    compiler: &'a str,
     formats: Vec<&'static str>,
     /// Formats whose modules the device can link to one program.
     links: Vec<&'static str>,
@@ -48,6 +50,7 @@ pub(crate) async fn run(out: &mut Output) -> Result {
             backend: device.backend,
             name: &device.name,
             driver: &device.driver_version,
+            compiler: &device.compiler,
             formats: device.formats.iter().map(|format| word(*format)).collect(),
             links: device.links.iter().map(|format| word(*format)).collect(),
             platform: &device.platform,

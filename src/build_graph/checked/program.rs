@@ -17,6 +17,7 @@ use crate::build_graph::request::BuildRequest;
 use crate::build_graph::requested::RequestedProgram;
 use crate::build_graph::shared_outcome::{SharedOutcome, completed};
 use crate::build_graph::{BuildGraph, Origin};
+use crate::cache::store::Storage;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
@@ -258,6 +259,23 @@ impl CheckedProgram {
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.0.program.origin()
+    }
+
+    /// Returns whether the program is kept in the store on disk, like [`Program::storage`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let program = rt.build(&module).checked().await?;
+    /// rt.drain().await;
+    /// println!("{}", program.storage()); // such as `it is stored`
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn storage(&self) -> Storage {
+        self.0.program.storage()
     }
 
     /// Returns the key of the program in every cache. It is not that of the [`Program`] of the same module.

@@ -323,7 +323,8 @@ fn read_output(program: &Path, ended: ProcessOutput, backend: &str) -> Result<Ch
     let exit = process::describe_exit(ended.status);
     let starved = || {
         let message = format!(
-            "the build child `{program}` ran out of memory or of another resource: it {exit}"
+            "the build child `{program}` ran out of {}: it {exit}",
+            process::exhausted_resource(&ended)
         );
         Error::new(ErrorKind::OutOfResources, message).with_log(ended.log.as_str())
     };

@@ -208,6 +208,9 @@ fn perform(devices: &mut Devices, request: &Request, sections: &[&[u8]]) -> Resu
     Ok(Done::Compiled(program, binary))
 }
 
+/// Field of a device's identity with the files of its driver's compiler.
+const COMPILER: &str = "compiler";
+
 /// Opens the device that a request names.
 fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
     let field_value = |name: &str| {
@@ -221,7 +224,7 @@ fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
         Error::new(ErrorKind::NoDevice, message)
     })?;
     let adapters = backend.adapters().map_err(|error| error.within("the build child"))?;
-    let is_requested = |identity: [(&str, &str); 9]| {
+    let is_requested = |identity: [(&str, &str); 10]| {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
     let equal = adapters.iter().filter(|adapter| is_requested(adapter.info().identity()));
@@ -235,6 +238,18 @@ fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
             })
             .collect();
         let (name, version) = (field_value("device"), field_value("driver version"));
+        let differs_in_compiler = |identity: [(&str, &str); 10]| {
+            identity.iter().all(|(name, value)| *name == COMPILER || field_value(name) == *value)
+        };
+        if adapters.iter().any(|adapter| differs_in_compiler(adapter.info().identity())) {
+            return Error::new(
+                ErrorKind::NoDevice,
+                format!(
+                    "the compiler of `{name}` has been updated since the application started, so that the build \
+                     child has another one; start the application again"
+                ),
+            );
+        }
         Error::new(
             ErrorKind::NoDevice,
             format!(

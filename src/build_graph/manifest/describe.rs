@@ -43,7 +43,7 @@ fn input_line(input: &BuildInput) -> InputLine {
     InputLine {
         module: module.digest(),
         label: module.get_label().map(str::to_owned),
-        included: input.included.map(|included| included.digest.to_string()),
+        included: input.included.as_ref().map(|included| included.digest.to_string()),
         constants: constants.collect(),
         options: input.options().to_owned(),
         link_options: input.link_options().text().to_owned(),

@@ -124,7 +124,7 @@ impl BuildGraph {
                     self.device(device)
                 ));
             }
-            let found = input.included.map(|Included { digest, .. }| digest.to_string());
+            let found = input.included.as_ref().map(|Included { digest, .. }| digest.to_string());
             if found != *included {
                 return Some(
                     "the files that its text includes are missing, or are not those with which it \

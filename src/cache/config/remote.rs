@@ -51,7 +51,7 @@ mod chosen {
     use crate::cache::config::variables::{Environment, invalid_variable};
     #[cfg(feature = "remote-opendal")]
     use crate::cache::remote::opendal::RemoteOperator;
-    use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
+    use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings};
     use crate::error::{Error, ErrorKind};
     use crate::process::file;
 
@@ -292,12 +292,7 @@ mod chosen {
             };
             let time = |chosen: Option<Duration>, name: &str, default: Duration| match chosen {
                 Some(chosen) => Ok(chosen),
-                None => variables.text(name)?.map_or(Ok(default), |text| {
-                    parse_duration(&text).ok_or_else(|| {
-                        let expected = "give a number with the unit ms, s or min";
-                        invalid_variable(name, format!("`{text}` is not a valid time; {expected}"))
-                    })
-                }),
+                None => Ok(variables.time(name)?.unwrap_or(default)),
             };
             Ok(Settings {
                 access,

@@ -2,10 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::cache::duration::parse_duration;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
+pub(super) const MAX_AGE: &str = "KILN_CACHE_MAX_AGE";
+pub(super) const MIN_ENTRY_SIZE: &str = "KILN_CACHE_MIN_ENTRY_SIZE";
+pub(super) const MAX_ENTRY_SIZE: &str = "KILN_CACHE_MAX_ENTRY_SIZE";
+pub(super) const BUILD_WAIT: &str = "KILN_CACHE_BUILD_WAIT";
+pub(super) const MEMORY_LIMIT: &str = "KILN_MEMORY_LIMIT";
 
 /// Environment variables. An empty variable counts as not set.
 pub(super) trait Variables {
@@ -22,6 +29,22 @@ pub(super) trait Variables {
         // The error omits the value, which may be a secret.
         text.transpose()
             .map_err(|_| invalid_variable(name, "its value is not valid Unicode".to_owned()))
+    }
+
+    /// Returns a variable that holds a number of bytes. Fails if its value is not one.
+    fn size(&self, name: &str) -> Result<Option<u64>> {
+        self.text(name)?.map(|text| parse_size(name, &text)).transpose()
+    }
+
+    /// Returns a variable that holds a time. Fails if its value is not one.
+    fn time(&self, name: &str) -> Result<Option<Duration>> {
+        let parsed = self.text(name)?.map(|text| {
+            parse_duration(&text).ok_or_else(|| {
+                let expected = "give a number with the unit ms, s, min, h or d";
+                invalid_variable(name, format!("`{text}` is not a valid time; {expected}"))
+            })
+        });
+        parsed.transpose()
     }
 
     /// Returns a variable that holds a path, which need not be Unicode.
@@ -45,7 +68,7 @@ pub(super) fn invalid_variable(variable: &str, reason: impl Into<String>) -> Err
 }
 
 /// Parses a number of bytes, with or without a unit.
-pub(super) fn parse_size(text: &str) -> Result<u64> {
+fn parse_size(variable: &str, text: &str) -> Result<u64> {
     let trimmed = text.trim();
     let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = trimmed.split_at(digits);
@@ -67,7 +90,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64> {
             "`{text}` is not a valid size; give a number of bytes, or a number with the unit KiB, \
              MiB or GiB"
         );
-        invalid_variable(MAX_SIZE, reason)
+        invalid_variable(variable, reason)
     })
 }
 
@@ -85,10 +108,10 @@ mod tests {
             ("1kib", 1024),
             ("1GB", 1_000_000_000),
         ] {
-            assert_eq!(parse_size(text).expect(text), bytes, "{text}");
+            assert_eq!(parse_size(MAX_SIZE, text).expect(text), bytes, "{text}");
         }
         for text in ["", "MiB", "-1", "1.5GiB", "1GiBs", "99999999999999999999", "99999999999TiB"] {
-            let error = parse_size(text).expect_err(text);
+            let error = parse_size(MAX_SIZE, text).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Configuration);
             assert!(error.to_string().contains("KILN_CACHE_MAX_SIZE"), "{error}");
         }

@@ -53,5 +53,5 @@ pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
 pub(crate) use self::claim::{AnswerWait, Claim, longest_wait};
 pub(crate) use self::envelope::Secret;
-pub(crate) use self::settings::{Settings, parse_duration};
+pub(crate) use self::settings::Settings;
 pub(crate) use self::tier::Remote;

@@ -137,19 +137,20 @@ struct Shard {
 /// returns none.
 fn shards(layout: &Layout) -> impl Stream<Item = Shard> + Send + use<> {
     let devices = stream::once(folders_in(layout.version().to_owned(), 16)).flat_map(stream::iter);
-    devices.flat_map(|(device, folder)| {
-        let shards = stream::once(folders_in(folder, 2)).flat_map(stream::iter);
-        shards.then(move |(shard, path)| {
-            let device = device.clone();
-            let read = async move {
-                let _permit = FilePermit::acquire().await.inspect_err(report_no_thread).ok()?;
-                let entries = entries_in(&path, &shard, &device).await;
-                Some(Shard { path, entries })
-            };
-            Completed::new(read)
+    devices
+        .flat_map(|(device, folder)| {
+            let shards = stream::once(folders_in(folder, 2)).flat_map(stream::iter);
+            shards.then(move |(shard, path)| {
+                let device = device.clone();
+                let read = async move {
+                    let _permit = FilePermit::acquire().await.inspect_err(report_no_thread).ok()?;
+                    let entries = entries_in(&path, &shard, &device).await;
+                    Some(Shard { path, entries })
+                };
+                Completed::new(read)
+            })
         })
-    })
-    .filter_map(ready)
+        .filter_map(ready)
 }
 
 /// Returns the folders of a folder whose names are `digits` hexadecimal digits.
@@ -223,7 +224,8 @@ async fn bytes_being_written(layout: &Layout) -> u64 {
                 continue;
             }
             let metadata = file.metadata().await;
-            bytes += metadata.map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
+            bytes +=
+                metadata.map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
         }
         bytes
     };

@@ -71,7 +71,10 @@ const TAIL: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// Fields that the key covers, as pairs of name and value.
+    /// Fields that the key covers, as pairs of name and value. After the fields with options, `options from` and
+    /// `link options from` state what the module, the environment or the call contributed; options without such
+    /// a field come from the call. After `included files`, which is the digest of all, `included file` states
+    /// the name and the digest of each.
     pub fields: Vec<(String, String)>,
     /// Kernels and their parameters. They are stored because few drivers report them for binaries.
     #[serde(deserialize_with = "kernels")]
@@ -85,6 +88,9 @@ pub struct Manifest {
     pub created: u64,
     /// Names and versions of the tools that created the entry.
     pub tools: Vec<(String, String)>,
+    /// Modules that have labels: their digests, as among the fields, with the labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<(String, String)>,
     /// Device and symbols of an object; `None` for other entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<Box<ObjectRecord>>,
@@ -520,6 +526,7 @@ mod tests {
             build_microseconds: 1_500_000,
             created: 1_800_000_000,
             tools: vec![("kiln".into(), "0.1.0".into())],
+            labels: vec![("4f".into(), "saxpy.cl".into())],
             object: Some(Box::new(ObjectRecord {
                 device: vec![("device".into(), "a device".into())],
                 exports: vec!["tone".into()],

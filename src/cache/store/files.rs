@@ -105,7 +105,11 @@ pub(super) async fn write(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
         length += part.len() as u64;
     }
     file.flush().await?;
-    if file.metadata().await?.len() < length { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+    if file.metadata().await?.len() < length {
+        Err(io::ErrorKind::WriteZero.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns an open file as one of the standard library, for calls that `async-fs` lacks. Locks hold for both.

@@ -5,8 +5,9 @@
 //! <root>/v1/<device>/<2 hex>/<62 hex>.kiln   entries
 //! <root>/v1/tmp/                             files that are being written, or were taken out
 //! <root>/v1/lock/build-<000..3ff>            build locks, never removed
-//! <root>/v1/lock/gc, state                   locks of the collector and of the size hint
+//! <root>/v1/lock/gc, state, totals           locks of the collector, of the size hint and of the totals
 //! <root>/v1/state                            the size hint
+//! <root>/v1/totals                           hits and misses of all processes
 //! ```
 
 use std::fs::Metadata;

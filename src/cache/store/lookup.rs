@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use super::entry::{Entry, Unusable, decode_for};
+use super::health::Access;
 use super::layout::{self, Address};
 use super::lock::{self, BackgroundLock, Try};
 use super::{Holder, Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store, asked, files};
@@ -127,7 +128,10 @@ impl Store {
     /// # Errors
     ///
     /// [`TimedOut`](io::ErrorKind::TimedOut) if the calls take too long, and the system's if there are no threads.
-    async fn in_time<T, F>(&self, calls: impl FnOnce(FilePermit) -> F + Send + 'static) -> io::Result<T>
+    async fn in_time<T, F>(
+        &self,
+        calls: impl FnOnce(FilePermit) -> F + Send + 'static,
+    ) -> io::Result<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send,
@@ -177,7 +181,10 @@ impl Store {
     /// Reads and verifies an entry.
     async fn look_up(&self, permit: &FilePermit, address: &Address) -> Lookup {
         match self.read_entry(permit, &self.0.layout.entry(address), address.key).await {
-            Ok(Ok(entry)) => Lookup::Hit(entry),
+            Ok(Ok(entry)) => {
+                self.0.health.succeeded(Access::Read, &self.0.root);
+                Lookup::Hit(entry)
+            }
             Ok(Err(unusable)) => Lookup::Unusable(unusable),
             Err(error) if layout::is_missing(&error) => Lookup::Absent,
             Err(error) => self.unreadable(error),
@@ -185,7 +192,7 @@ impl Store {
     }
 
     fn unreadable(&self, error: io::Error) -> Lookup {
-        self.report_failure("read", &error);
+        self.report_failure(Access::Read, &error);
         Lookup::Unreadable(error)
     }
 
@@ -229,7 +236,7 @@ impl Store {
         };
         match &attempt {
             Try::Held(lock) => lock.write_holder().await,
-            Try::Unopened(error) => self.report_failure("written", error),
+            Try::Unopened(error) => self.report_failure(Access::Write, error),
             Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,
                 root = %self.0.root.display(),

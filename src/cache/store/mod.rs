@@ -32,8 +32,9 @@
 //! damaged, cut short, swapped with another, or of an older format is a miss, and the build that follows
 //! replaces it. An entry of a newer format is left alone. A binary that the driver refuses to load is a miss,
 //! too. A directory that is full, read-only, or removed while processes use it costs builds and nothing else.
-//! Kiln then warns once through [`tracing`], or on standard error if there is no subscriber, and
-//! [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures.
+//! Kiln warns when such an outage begins and when it ends, through [`tracing`], or on standard error if there is no
+//! subscriber, and [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures. Entries that are not
+//! used are logged as warnings, with their number, at most once a minute.
 //!
 //! Only regular files are opened. A pipe, a socket, a device file or a link in the place of a file or folder of
 //! the store is removed. A directory that is not empty is left where it is, or moved to `tmp` if it takes an
@@ -79,6 +80,7 @@ mod files;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod holder;
 mod info;
 mod layout;
@@ -87,7 +89,9 @@ mod lookup;
 mod operation;
 mod publish;
 mod put;
+mod storage;
 mod task_tracker;
+mod totals;
 mod usage;
 mod uses;
 
@@ -95,7 +99,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_lock::{Mutex, Semaphore};
@@ -105,6 +109,8 @@ pub use self::entry::{Entry, KernelRecord, Manifest, ObjectRecord, ParameterReco
 pub use self::info::{Checked, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
+pub use self::storage::Storage;
+pub use self::totals::Totals;
 
 pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
 pub(crate) use self::holder::Holder;
@@ -115,14 +121,17 @@ pub(crate) use self::lock::{BackgroundLock, Try};
 pub(crate) use self::lookup::Lookup;
 pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
+use self::health::{Access, Health};
 use self::layout::Layout;
 use self::lookup::LateCalls;
+use self::totals::TotalsFile;
 use self::usage::UsageFile;
 use self::uses::Uses;
+use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Completed, FilePermit};
+use crate::process;
 use crate::process::threads::no_thread;
-use crate::process::{self, warning};
 use crate::stats::Counters;
 
 /// Maximum size of the manifest and the footer of an entry, in bytes. Leaves room for a long build log.
@@ -189,8 +198,10 @@ struct Inner {
     settings: Settings,
     usage: UsageFile,
     uses: Uses,
+    totals: TotalsFile,
     counters: Arc<Counters>,
     warned: Warned,
+    health: Health,
     /// Set by whoever finds that the store was not counted for long, until a collection begins.
     is_collection_due: AtomicBool,
     /// Locked while this process collects in the background.
@@ -204,8 +215,6 @@ struct Inner {
 /// Warnings that were already given. Each is given once.
 #[derive(Debug, Default)]
 struct Warned {
-    /// The disk cannot be read or written.
-    disk: AtomicBool,
     /// The file system has no locks.
     locks: AtomicBool,
     /// A program is too large for the store.
@@ -257,11 +266,13 @@ impl Store {
         let layout = Layout::new(&root);
         let folders = [root.clone(), layout.version().to_owned()];
         let check = async move {
-            let _permit = FilePermit::acquire().await.map_err(|error| no_thread().with_source(error))?;
+            let _permit =
+                FilePermit::acquire().await.map_err(|error| no_thread().with_source(error))?;
             for directory in &folders {
                 if let Some(reason) = layout::distrust_reason(directory, &folders[0]).await {
                     let directory = directory.display();
-                    let message = format!("the cache directory `{directory}` is not used: {reason}");
+                    let message =
+                        format!("the cache directory `{directory}` is not used: {reason}");
                     return Err(Error::new(ErrorKind::Configuration, message));
                 }
             }
@@ -272,11 +283,13 @@ impl Store {
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
             uses: Uses::default(),
+            totals: TotalsFile::new(&layout),
             root,
             layout,
             settings,
             counters,
             warned: Warned::default(),
+            health: Health::new(),
             is_collection_due: AtomicBool::new(false),
             collecting: Mutex::new(()),
             lookups,
@@ -339,19 +352,21 @@ impl Store {
         self.0.settings.max_bytes.is_some_and(|most| bytes > most)
     }
 
-    /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
-    fn report_failure(&self, what: &str, error: &io::Error) {
+    /// Counts and reports a failure of the disk. Builds go on without it.
+    fn report_failure(&self, access: Access, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
-        if !self.0.warned.disk.swap(true, SeqCst) {
-            let root = self.0.root.display();
-            tracing::warn!(
-                %error,
-                %root,
-                "the cache directory cannot be {what}; programs are built without it"
-            );
-            warning::show(&format!(
-                "the cache directory `{root}` cannot be {what}: {error}; programs are built without it"
-            ));
-        }
+        self.0.health.failed(access, &self.0.root, error);
+    }
+
+    /// Counts and reports an entry that is not used, for a reason that its file shows.
+    pub(crate) fn report_damaged(&self, key: &BuildKey, reason: &str) {
+        self.0.counters.disk_damaged.add_one();
+        self.0.health.found_damaged(&self.0.root, key, reason);
+    }
+
+    /// Counts and reports an entry that the driver does not load.
+    pub(crate) fn report_refused(&self, key: &BuildKey, reason: &str) {
+        self.0.counters.disk_refused.add_one();
+        self.0.health.was_refused(&self.0.root, key, reason);
     }
 }

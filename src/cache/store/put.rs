@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::collect::{Collected, Goal, collect};
+use super::health::Access;
 use super::layout::{Address, is_missing};
 use super::lock::{self, BackgroundLock, Try};
 use super::publish::publish;
-use super::{Inner, Settings, Store};
+use super::{Inner, Settings, Storage, Store};
 use crate::error::Result;
 use crate::executor::{Completed, FilePermit, pause, run_in_background};
 use crate::process::threads::no_thread;
@@ -21,50 +22,58 @@ const ATTEMPTS: u32 = 100;
 impl Store {
     /// Stores a payload and the [rest](super::encode) of its file, replacing any file in its place. The caller calls
     /// [`keep_limits`](Self::keep_limits) afterwards.
-    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
+    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) -> Storage {
         let Inner { settings, counters, puts, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
-            return counters.disk_skips.add_one();
+            counters.disk_skips.add_one();
+            let (bytes, sizes) = (payload.len() as u64, settings.entry_bytes.clone());
+            return Storage::Size { bytes, sizes };
         }
         let bytes = (payload.len() + rest.len()) as u64;
-        if self.exceeds_limit(bytes) {
-            return self.skip_too_large(address, bytes);
+        if let Some(limit) = settings.max_bytes.filter(|limit| bytes > *limit) {
+            self.skip_too_large(address, bytes);
+            return Storage::Limit { bytes, limit };
         }
         let _permit = puts.acquire().await;
-        if self.reserve(bytes).await {
-            self.publish_reserved(address, [payload, rest], bytes).await;
-        } else {
-            tracing::debug!(key = %address.key, bytes, "there is no room for a program in the cache directory");
+        if !self.reserve(bytes).await {
             counters.disk_skips.add_one();
+            return Storage::Full;
         }
+        self.publish_reserved(address, [payload, rest], bytes).await
     }
 
     /// Writes a file of `bytes` bytes, which the size hint includes already.
-    async fn publish_reserved(&self, address: &Address, parts: [Vec<u8>; 2], bytes: u64) {
+    async fn publish_reserved(
+        &self,
+        address: &Address,
+        parts: [Vec<u8>; 2],
+        bytes: u64,
+    ) -> Storage {
         let Inner { layout, settings, counters, usage, .. } = &*self.0;
         let reserved = bytes as i64;
         let path = layout.entry(address);
-        let difference = match publish(layout, &path, parts, settings.durability).await {
-            Ok(published) => published.difference(bytes),
+        let (difference, storage) = match publish(layout, &path, parts, settings.durability).await {
+            Ok(published) => match published.difference(bytes) {
+                Some(difference) => {
+                    self.0.health.succeeded(Access::Write, &self.0.root);
+                    counters.disk_writes.add_one();
+                    counters.disk_bytes_written.add(bytes);
+                    (difference, Storage::Stored)
+                }
+                None => {
+                    counters.disk_skips.add_one();
+                    (0, Storage::Newer)
+                }
+            },
             Err(error) => {
-                usage.add(-reserved).await;
-                return self.report_failure("written", &error);
-            }
-        };
-        let difference = match difference {
-            Some(difference) => {
-                counters.disk_writes.add_one();
-                counters.disk_bytes_written.add(bytes);
-                difference
-            }
-            None => {
-                counters.disk_skips.add_one();
-                0
+                self.report_failure(Access::Write, &error);
+                (0, Storage::Failed(error.to_string()))
             }
         };
         if difference != reserved {
             usage.add(difference - reserved).await;
         }
+        storage
     }
 
     /// Adds bytes to the size hint, for a file that is written next, and makes room for them. Returns whether there is
@@ -77,7 +86,8 @@ impl Store {
             known = usage.add(bytes as i64).await;
         }
         let is_old = known.is_none_or(|usage| usage.is_old(settings.max_age));
-        if settings.max_bytes.is_none() || known.is_some_and(|known| !self.exceeds_limit(known.bytes))
+        if settings.max_bytes.is_none()
+            || known.is_some_and(|known| !self.exceeds_limit(known.bytes))
         {
             if is_old {
                 is_collection_due.store(true, SeqCst);

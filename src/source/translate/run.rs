@@ -48,8 +48,9 @@ pub(super) fn run(
     let ended = process::run(compiler(program, arguments), input, limit)?;
     if !ended.status.success() && process::ran_out_of_resources(&ended) {
         let message = format!(
-            "{}: it ran out of memory, files or space, or could not use a file: it {}",
+            "{}: it ran out of {}: it {}",
             program.display(),
+            process::exhausted_resource(&ended),
             process::describe_exit(ended.status)
         );
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));

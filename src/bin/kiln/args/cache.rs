@@ -25,7 +25,10 @@ pub(crate) enum CacheCommand {
         /// The key, or its first digits: four or more
         key: KeyPrefix,
     },
-    /// Show the size of the cache, by device and by age, and the state of the remote cache
+    /// Show the hits and misses of all processes, the size of the cache, by device and by age, and the state of
+    /// the remote cache
+    ///
+    /// A running process adds its counts every few seconds, and when it waits for its programs to be written.
     #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
     Stats,
     /// Read every entry, and list those that are damaged
@@ -107,7 +110,7 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Show in which fields two keys differ, or why a source is not in the cache
+    /// Show in which fields two keys differ, or why a source is not in the cache, down to the file that changed
     ///
     /// Each of the two is a key, or a source file, which stands for the key that building it would request now.
     /// A source alone is also looked up in the remote cache, and compared with the most similar entry.

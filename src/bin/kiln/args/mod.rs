@@ -30,6 +30,9 @@ Environment:
                        %LOCALAPPDATA%, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  the maximum size of the cache, such as 512MiB; 0 for no limit. If it is not
                        set, only `cache gc` removes programs, down to 1GiB
+  KILN_CACHE_MAX_AGE, KILN_CACHE_MIN_ENTRY_SIZE, KILN_CACHE_MAX_ENTRY_SIZE, KILN_CACHE_BUILD_WAIT
+                       the time without a use after which programs are removed, such as 30d, the
+                       sizes of those that are stored, and the longest wait for another process
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service. The documentation of the crate describes
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
@@ -53,6 +56,7 @@ tool is in the directory of the application or in PATH, and the application does
 of its own. The child is started with one request, and exits after its response.";
 
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
+const ENTRY_SIZES: [&str; 2] = ["KILN_CACHE_MIN_ENTRY_SIZE", "KILN_CACHE_MAX_ENTRY_SIZE"];
 
 /// Maximum size of a program in bytes, for any device.
 const MAX_ENTRY_BYTES: u64 = 4 << 30;
@@ -75,11 +79,16 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Returns the configuration of the cache. The cache belongs to an application, whose limits are unknown
-    /// here. Unless the environment sets a limit, no entries are evicted, and entries of any size are read.
+    /// here. Unless the environment sets limits, no entries are evicted, and entries of any size are read.
     pub(crate) fn cache_config(&self) -> CacheConfig {
         let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
-        let config = config.entry_bytes(1..=MAX_ENTRY_BYTES);
-        let has_limit = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
+        let is_set = |name| std::env::var_os(name).is_some_and(|size| !size.is_empty());
+        let config = if ENTRY_SIZES.into_iter().any(is_set) {
+            config
+        } else {
+            config.entry_bytes(1..=MAX_ENTRY_BYTES)
+        };
+        let has_limit = is_set(MAX_SIZE);
         let command = &self.command;
         let needs_limit = matches!(
             command,

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::stream::StreamExt;
 use kiln::store::{EntryInfo, Store};
@@ -132,6 +133,14 @@ pub(super) async fn ls(
 
 #[derive(Serialize)]
 struct Stats {
+    /// Numbers of programs that all processes have loaded and compiled.
+    hits: u64,
+    misses: u64,
+    /// Time that the compiles of the loaded programs took when they were compiled, and that all compiles took.
+    saved_microseconds: u64,
+    spent_microseconds: u64,
+    /// Time of the first hit or miss, in seconds since 1970.
+    since: Option<u64>,
     directory: String,
     entries: u64,
     /// Number of objects among the entries, from which programs are linked.
@@ -180,7 +189,13 @@ pub(super) async fn stats(out: &mut Output, store: &Store, remote: Option<Status
         // The name is in the first entry that can be read.
         share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
     }
+    let totals = store.totals().await?;
     let stats = Stats {
+        hits: totals.hits,
+        misses: totals.misses,
+        saved_microseconds: micros(totals.saved),
+        spent_microseconds: micros(totals.spent),
+        since: (totals.since > 0).then_some(totals.since),
         directory: store.root().display().to_string(),
         entries: entries.len() as u64,
         objects,
@@ -201,7 +216,46 @@ pub(super) async fn stats(out: &mut Output, store: &Store, remote: Option<Status
     Ok(Outcome::Success)
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Prints the lines about all uses of the store.
+fn print_totals(out: &mut Output, stats: &Stats) -> Result<()> {
+    let Stats { hits, misses, saved_microseconds, spent_microseconds, .. } = *stats;
+    let lookups = hits + misses;
+    let share = match lookups {
+        0 => String::new(),
+        _ => format!(" ({:.1} %)", hits as f64 / lookups as f64 * 100.0),
+    };
+    let since = match stats.since {
+        Some(since) => format!(", since {} ago", age(time(since))),
+        None => String::new(),
+    };
+    let in_words = |microseconds| duration(Duration::from_micros(microseconds));
+    out.line(format_args!("hits       {hits}{share}{since}"))?;
+    out.line(format_args!("misses     {misses}"))?;
+    out.line(format_args!(
+        "time saved {}, by loading instead of compiling",
+        in_words(saved_microseconds)
+    ))?;
+    out.line(format_args!("time spent {}, by compiling", in_words(spent_microseconds)))?;
+    Ok(())
+}
+
+/// Formats a duration with the unit that suits it.
+fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match time.as_secs() {
+        0 => format!("{:.1} ms", seconds * 1e3),
+        1..120 => format!("{seconds:.1} s"),
+        120..7200 => format!("{:.1} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
 fn print(out: &mut Output, stats: &Stats) -> Result<()> {
+    print_totals(out, stats)?;
     out.line(format_args!("directory  {}", stats.directory))?;
     let others = [
         (stats.objects, "is an object", "are objects"),

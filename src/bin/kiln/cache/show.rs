@@ -58,6 +58,9 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
         out.line(format_args!("built    {created} ago, in {milliseconds:.1} ms"))?;
     }
     out.line(format_args!("used     {} ago", age(info.used())))?;
+    for (_, label) in &manifest.labels {
+        out.line(format_args!("label    {}", plain(label)))?;
+    }
     for (name, version) in &manifest.tools {
         out.line(format_args!("made by  {} {}", plain(name), plain(version)))?;
     }

@@ -38,6 +38,18 @@ struct Difference {
     /// Where the options come from that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<SourceDifference>,
+    /// Files that differ, if the field stands for several: those that the text includes, and those with which the
+    /// driver compiles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<FileDifference>,
+}
+
+/// A file that differs, with what identifies its contents on each side.
+#[derive(Serialize)]
+struct FileDifference {
+    name: String,
+    a: Option<String>,
+    b: Option<String>,
 }
 
 /// Options from one source that differ.
@@ -120,8 +132,9 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     };
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in a.iter().chain(b) {
-        // Sources of options are not part of a key: they are listed with the options that differ.
-        if !names.contains(&&**name) && source_of(name).is_none() {
+        // Sources of options and single files are listed with the field that differs.
+        let is_listed = source_of(name).is_some() || name.starts_with(INCLUDED_FILE);
+        if !names.contains(&&**name) && !is_listed {
             names.push(name);
         }
     }
@@ -131,6 +144,11 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
             OPTIONS if has_link_field => differing_sources(a, b, &[Kind::Compile]),
             OPTIONS => differing_sources(a, b, &[Kind::Compile, Kind::Link]),
             LINK_OPTIONS => differing_sources(a, b, &[Kind::Link]),
+            _ => Vec::new(),
+        };
+        let files = match name {
+            INCLUDED_FILES => differing_files([a, b].map(included_files)),
+            COMPILER => differing_files([a, b].map(compiler_files)),
             _ => Vec::new(),
         };
         let (a, b) = (values(a, name), values(b, name));
@@ -144,6 +162,7 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
             a: differing(&a, &b),
             b: differing(&b, &a),
             sources,
+            files,
         })
     });
     each.collect()
@@ -154,6 +173,48 @@ const OPTIONS: &str = "options";
 
 /// Field with the options of the linker, if it is called separately.
 const LINK_OPTIONS: &str = "link options";
+
+/// Field with the digest of all included files, and the beginning of the fields with one each.
+const INCLUDED_FILES: &str = "included files";
+const INCLUDED_FILE: &str = "included file ";
+
+/// Field with the files with which the driver compiles.
+const COMPILER: &str = "compiler";
+
+/// Files by name, with what identifies their contents.
+type Files<'a> = Vec<(&'a str, &'a str)>;
+
+/// Returns the included files, in their order.
+fn included_files(fields: &Fields) -> Files<'_> {
+    let files = fields
+        .iter()
+        .filter_map(|(name, digest)| Some((name.strip_prefix(INCLUDED_FILE)?, digest.as_str())));
+    files.collect()
+}
+
+/// Returns the files with which the driver compiles, in their order.
+fn compiler_files(fields: &Fields) -> Files<'_> {
+    let lists = fields.iter().filter(|(name, _)| name == COMPILER);
+    lists.flat_map(|(_, list)| list.split(", ")).filter_map(|file| file.rsplit_once(' ')).collect()
+}
+
+/// Returns the files that differ. None if one side does not list its files, as entries of earlier versions.
+fn differing_files([a, b]: [Files<'_>; 2]) -> Vec<FileDifference> {
+    if a.is_empty() || b.is_empty() {
+        return Vec::new();
+    }
+    let find = |files: &Files<'_>, name: &str| {
+        let found = files.iter().find(|(known, _)| *known == name);
+        found.map(|(_, digest)| (*digest).to_owned())
+    };
+    let only_b = b.iter().filter(|(name, _)| find(&a, name).is_none());
+    let each = a.iter().chain(only_b).map(|(name, _)| FileDifference {
+        name: (*name).to_owned(),
+        a: find(&a, name),
+        b: find(&b, name),
+    });
+    each.filter(|file| file.a != file.b).collect()
+}
 
 /// Returns the sources whose options of these kinds differ.
 fn differing_sources(a: &Fields, b: &Fields, kinds: &[Kind]) -> Vec<SourceDifference> {
@@ -179,6 +240,9 @@ fn differing_sources(a: &Fields, b: &Fields, kinds: &[Kind]) -> Vec<SourceDiffer
     differences
 }
 
+/// Number of digits of a file's digest that people are shown.
+const SHOWN_DIGITS: usize = 16;
+
 fn print_differences(
     out: &mut Output,
     [a, b]: [&str; 2],
@@ -191,8 +255,18 @@ fn print_differences(
         Some("") => "(empty)".to_owned(),
         Some(value) => value.to_owned(),
     };
-    for Difference { field, a, b, sources } in differences {
-        listing.tall_row([field.clone(), value(a), value(b)]);
+    for Difference { field, a, b, sources, files } in differences {
+        if files.is_empty() {
+            listing.tall_row([field.clone(), value(a), value(b)]);
+        }
+        for FileDifference { name, a, b } in files {
+            let kind = if field == INCLUDED_FILES { INCLUDED_FILE.trim_end() } else { field };
+            let [a, b] = [a, b].map(|digest| match digest {
+                Some(digest) => digest.chars().take(SHOWN_DIGITS).collect(),
+                None => value(&None),
+            });
+            listing.tall_row([format!("{kind} {name}"), a, b]);
+        }
         for SourceDifference { kind, source, a, b } in sources {
             let kind = if field == OPTIONS && *kind == Kind::Link { "link options " } else { "" };
             listing.tall_row([format!("  {kind}from {source}"), value(a), value(b)]);
@@ -272,6 +346,8 @@ struct Explained {
 #[derive(Serialize)]
 struct Nearest {
     key: String,
+    /// Labels of the entry's modules.
+    labels: Vec<String>,
     same_module: bool,
     /// Differences, in which `a` is the source and `b` is the entry.
     differences: Vec<Difference>,
@@ -313,7 +389,9 @@ async fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
         let differences = differences(&side.fields, &manifest.fields);
         let other_modules = other_modules(&side.fields, &manifest.fields);
         let same_module = other_modules == 0;
-        let nearest = Nearest { key: info.key().to_string(), same_module, differences, info };
+        let labels = manifest.labels.into_iter().map(|(_, label)| label).collect();
+        let key = info.key().to_string();
+        let nearest = Nearest { key, labels, same_module, differences, info };
         Some((other_modules, nearest))
     });
     let all: Vec<_> = all.collect().await;
@@ -342,7 +420,8 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
         out.line(format_args!("The entry is not used: {}.", plain(reason)))?;
     } else if !side.is_storable {
         out.line("Native binaries are loaded, not compiled, so they are not stored.")?;
-    } else if let Some(Nearest { same_module, differences, info, .. }) = &explained.nearest {
+    } else if let Some(Nearest { same_module, labels, differences, info, .. }) = &explained.nearest
+    {
         let (key, ago) = (short(&info.key()), age(info.used()));
         let linked = side.fields.iter().filter(|(name, _)| name == "module").count() > 1;
         let (these, modules) =
@@ -354,6 +433,9 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
                 "No program was built from {these}. The most similar, {key}, was used {ago} ago."
             )
         })?;
+        if !labels.is_empty() {
+            out.line(format_args!("It was built from {}.", plain(labels.join(", "))))?;
+        }
         out.line("")?;
         print_differences(out, [&side.name, &key], differences)?;
     } else if !explained.stored {
@@ -392,6 +474,46 @@ mod tests {
             [row("module", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
         );
         assert_eq!(differing(&a, &a), []);
+    }
+
+    #[test]
+    fn files_that_differ_are_named() {
+        let of = |digest: &str, files: &[(&str, &str)], compiler: &str| {
+            let mut all = fields(&[("module", "x"), ("included files", digest)]);
+            let each = files.iter().map(|(name, digest)| (format!("included file {name}"), digest));
+            all.extend(each.map(|(name, digest)| (name, (*digest).to_owned())));
+            all.push(("compiler".to_owned(), compiler.to_owned()));
+            all
+        };
+        let a =
+            of("1", &[("a.h", "11"), ("b.h", "12"), ("c.h", "13")], "libx.so 1, f* (2 files) 2");
+        let b =
+            of("2", &[("a.h", "11"), ("b.h", "22"), ("d.h", "24")], "libx.so 1, f* (3 files) 4");
+        let differences = differences(&a, &b);
+        let named: Vec<_> = differences
+            .iter()
+            .flat_map(|difference| &difference.files)
+            .map(|file| (file.name.as_str(), file.a.as_deref(), file.b.as_deref()))
+            .collect();
+        assert_eq!(
+            named,
+            [
+                ("b.h", Some("12"), Some("22")),
+                ("c.h", Some("13"), None),
+                ("d.h", None, Some("24")),
+                ("f* (2 files)", Some("2"), None),
+                ("f* (3 files)", None, Some("4")),
+            ]
+        );
+        let fields: Vec<_> = differences.iter().map(|difference| &*difference.field).collect();
+        assert_eq!(fields, ["included files", "compiler"]);
+
+        // An entry of an earlier version states the digest of all files only.
+        let [old] = &super::differences(&of("3", &[], ""), &of("2", &[("a.h", "1")], ""))[..]
+        else {
+            panic!("one field differs")
+        };
+        assert!(old.files.is_empty() && old.a.as_deref() == Some("3"));
     }
 
     #[test]

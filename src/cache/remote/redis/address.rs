@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Address;
-use crate::cache::remote::parse_duration;
+use crate::cache::duration::parse_duration;
 use crate::cache::remote::url::{ServiceUrl, invalid_address};
 use crate::error::Result;
 
