@@ -546,10 +546,13 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Awaits a future, and turns a panic into an error.
-pub(crate) async fn catch_panics<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    // As above.
-    let caught = AssertUnwindSafe(future).catch_unwind().await;
-    caught.unwrap_or_else(|payload| Err(panicked(payload)))
+pub(crate) fn catch_panics<T>(
+    future: impl Future<Output = Result<T>>,
+) -> impl Future<Output = Result<T>> {
+    // As above. Not an `async fn`, which would hold the future twice.
+    AssertUnwindSafe(future)
+        .catch_unwind()
+        .map(|caught| caught.unwrap_or_else(|payload| Err(panicked(payload))))
 }
 
 fn panicked(payload: Box<dyn Any + Send>) -> Error {

@@ -181,8 +181,8 @@ impl CacheConfig {
         Self { mode: Some(Mode::On), directory: Some(directory.into()), ..Self::default() }
     }
 
-    /// Sets the maximum size of the store on disk, in bytes. When it is exceeded, the least recently used
-    /// programs are evicted until nine tenths are left. `0` means no limit.
+    /// Sets the maximum size of the store on disk, in bytes. Before a program is written that would exceed it, the least
+    /// recently used programs are evicted until nine tenths are left. `0` means no limit.
     ///
     /// # Examples
     ///
@@ -197,8 +197,8 @@ impl CacheConfig {
     }
 
     /// Sets the maximum time since the last use. Collections remove programs that were not used for longer,
-    /// whatever the size of the store. There is no such limit by default. Uses are recorded at most every ten
-    /// minutes.
+    /// whatever the size of the store. There is no such limit by default. Uses are recorded at most every
+    /// minute, and when a runtime drains.
     ///
     /// # Examples
     ///

@@ -70,7 +70,7 @@ impl FilePermit {
     }
 }
 
-/// Has the crate `blocking` start the threads that Kiln's calls need, unless they are there.
+/// Makes the crate `blocking` start the threads that calls of Kiln need, unless they are there.
 ///
 /// # Errors
 ///
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn many_calls_start_no_further_thread() {
         block_on(start_file_threads()).expect("there are threads");
-        let calls = (0..1000).map(|_| unblock(|| thread::yield_now()));
+        let calls = (0..1000).map(|_| unblock(thread::yield_now));
         for called in block_on(join_all(calls)) {
             called.expect("there is a thread");
         }

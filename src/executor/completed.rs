@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::run_in_background;
 use crate::process;
@@ -27,10 +27,13 @@ impl<T: Send + 'static> Future for Completed<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         self.has_begun = true;
-        let Some(future) = &mut self.future else { return Poll::Pending };
-        let output = ready!(future.as_mut().poll(context));
-        self.future = None;
-        Poll::Ready(output)
+        // A future that panics is dropped, and does not go on.
+        let Some(mut future) = self.future.take() else { return Poll::Pending };
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            self.future = Some(future);
+        }
+        polled
     }
 }
 

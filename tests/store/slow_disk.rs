@@ -1,4 +1,4 @@
-//! A disk that takes long to write: programs are built all the same, and some are not stored.
+//! A disk that takes long to write or to read: programs are built all the same, and some are not stored.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -8,9 +8,9 @@ use std::process::Command;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Runtime};
+use kiln::{CacheConfig, Module, Origin, Runtime};
 use support::children::{Child, report, this_binary, variable};
-use support::{test_name, tools};
+use support::{stores, test_name, tools};
 
 const ROOT: &str = "KILN_TEST_STORE";
 
@@ -24,10 +24,7 @@ fn cold_start() {
         let cache = CacheConfig::at(variable(ROOT));
         let rt =
             Runtime::builder().simulator(&Simulator::new()).cache(cache).build().await.unwrap();
-        let build = |number| {
-            rt.build(&Module::opencl_c(format!("kernel void k{number}(global uint *x) {{}}")))
-                .start()
-        };
+        let build = |number| rt.build(&module(number)).start();
         let builds: Vec<_> = (0..PROGRAMS).map(build).collect();
         for built in join_all(builds).await {
             built.unwrap();
@@ -36,6 +33,57 @@ fn cold_start() {
         report("skipped", rt.stats().disk_skips);
         report("compiles", rt.stats().compiles);
     });
+}
+
+fn module(number: u32) -> Module {
+    Module::opencl_c(format!("kernel void k{number}(global uint *x) {{}}"))
+}
+
+async fn runtime(root: &str) -> Runtime {
+    let cache = CacheConfig::at(root);
+    Runtime::builder().simulator(&Simulator::immediate()).cache(cache).build().await.unwrap()
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn warm_start() {
+    block_on(async {
+        let rt = runtime(&variable(ROOT)).await;
+        let mut compiled = 0;
+        for number in 0..10 {
+            let program = rt.build(&module(number)).await.unwrap();
+            compiled += u32::from(program.origin() == Origin::Compiled);
+        }
+        report("compiled", compiled);
+        report("failures", rt.stats().disk_failures);
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_while_it_reads_costs_compiles() {
+    if !tools::has_tool("strace", &["strace", "-o", "/dev/null", "true"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("store");
+    let root = root.to_str().unwrap();
+    block_on(async {
+        let rt = runtime(root).await;
+        for number in 0..10 {
+            rt.build(&module(number)).await.unwrap();
+        }
+        rt.drain().await;
+    });
+    let mut strace = Command::new("strace");
+    // Opening an entry takes so long that a process that waits for one does not end in time.
+    strace.args(["-f", "-o", "/dev/null", "-e", "trace=openat"]);
+    for entry in stores::entries(&stores::open(root)) {
+        strace.arg("-P").arg(entry.path());
+    }
+    strace.args(["-e", "inject=openat:delay_enter=600000000"]).arg(this_binary());
+    let report = Child::start_from(strace, &test_name!("warm_start"), [(ROOT, root)]).report();
+    assert_eq!(report["compiled"], 10, "{report:?}");
+    assert!(report["failures"] > 0, "{report:?}");
 }
 
 #[test]

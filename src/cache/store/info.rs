@@ -111,7 +111,7 @@ impl EntryInfo {
         self.0.bytes
     }
 
-    /// Returns the time of the last use, to within ten minutes.
+    /// Returns the time of the last use that was recorded: to within a minute, and exactly once the processes have drained.
     ///
     /// # Examples
     ///
