@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use concurrent_queue::ConcurrentQueue;
 
 use crate::cache::store::{Pending, TaskTracker};
-use crate::executor::unblock_detached;
+use crate::executor::run_blocking_detached;
 use crate::process::file;
 use crate::sync::lock;
 
@@ -56,7 +56,7 @@ impl LineWriter {
         let (lines, pending) = (Arc::clone(&self.lines), self.begin());
         // The queue is unbounded and never closed.
         let _ = lines.queue.push(line);
-        unblock_detached(move || {
+        run_blocking_detached(move || {
             lines.write_all();
             drop(pending);
         });

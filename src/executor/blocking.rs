@@ -117,24 +117,6 @@ fn max_threads() -> usize {
 ///
 /// # Errors
 ///
-/// An error with an [`Error`](crate::Error) of Kiln as its source, if the call panics, and the system's if there are no
-/// threads.
-pub(crate) async fn unblock<T: Send + 'static>(
-    call: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    let permit = FilePermit::acquire().await?;
-    let call = move || {
-        let output = call();
-        drop(permit);
-        output
-    };
-    blocking::unblock(|| catch_panic(|| Ok(call()))).await.map_err(io::Error::other)
-}
-
-/// Like [`unblock`], for a call with errors of Kiln.
-///
-/// # Errors
-///
 /// The errors of the call, [`Panicked`](crate::ErrorKind::Panicked) if it panics, and
 /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if there are no threads.
 pub(crate) async fn run_blocking<T: Send + 'static>(
@@ -149,14 +131,24 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     blocking::unblock(|| catch_panic(call)).await
 }
 
-/// Like [`unblock`], for a call whose end nobody waits for. Without a thread, the call does not run, and what it
-/// owns is dropped.
-pub(crate) fn unblock_detached(call: impl FnOnce() + Send + 'static) {
+/// Runs a call that blocks on files, and whose end nobody waits for, on another thread. Without a thread, the call does
+/// not run, and what it owns is dropped.
+pub(crate) fn run_blocking_detached(call: impl FnOnce() + Send + 'static) {
     run_in_background(async {
-        if let Err(error) = unblock(call).await {
+        let call = || {
+            call();
+            Ok(())
+        };
+        if let Err(error) = run_blocking(call).await {
             tracing::debug!(%error, "a call on a file was not made");
         }
     });
+}
+
+/// Runs a call that waits for no disk, such as one that frees a lock, on another thread, also while all calls that are
+/// permitted wait for one. The threads have been started by then. The call runs to its end if the task is detached.
+pub(crate) fn run_unlimited(call: impl FnOnce() + Send + 'static) -> blocking::Task<()> {
+    blocking::unblock(call)
 }
 
 /// Runs a future that makes calls on files to its end. Without a thread, the future is dropped.
@@ -179,7 +171,8 @@ mod tests {
     #[test]
     fn calls_run_on_other_threads() {
         let here = thread::current().id();
-        let there = block_on(unblock(|| thread::current().id())).expect("there is a thread");
+        let there =
+            block_on(run_blocking(|| Ok(thread::current().id()))).expect("there is a thread");
         assert_ne!(here, there);
     }
 
@@ -187,7 +180,7 @@ mod tests {
     fn a_panic_is_an_error() {
         let panicked = block_on(run_blocking::<()>(|| panic!("in the call")));
         assert_eq!(panicked.expect_err("it panics").kind(), ErrorKind::Panicked);
-        assert_eq!(block_on(unblock(|| 1)).expect("there is a thread"), 1);
+        assert_eq!(block_on(run_blocking(|| Ok(1))).expect("there is a thread"), 1);
     }
 
     /// Returns the number of threads of the crate `blocking` in this process.
@@ -203,7 +196,11 @@ mod tests {
     #[test]
     fn many_calls_start_no_further_thread() {
         block_on(start_file_threads()).expect("there are threads");
-        let calls = (0..1000).map(|_| unblock(thread::yield_now));
+        let call = || {
+            thread::yield_now();
+            Ok(())
+        };
+        let calls = (0..1000).map(|_| run_blocking(call));
         for called in block_on(join_all(calls)) {
             called.expect("there is a thread");
         }

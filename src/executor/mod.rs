@@ -21,7 +21,9 @@ use crate::error::{Result, catch_and_log};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
-pub(crate) use blocking::{FilePermit, run_blocking, run_in_background, unblock, unblock_detached};
+pub(crate) use blocking::{
+    FilePermit, run_blocking, run_blocking_detached, run_in_background, run_unlimited,
+};
 pub(crate) use completed::Completed;
 pub(crate) use pool::{Pool, Priority};
 pub(crate) use timer::{Pause, pause};

@@ -141,7 +141,7 @@ fn a_process_that_puts_nothing_removes_old_programs_and_empty_folders() {
         .map(|entry| entry.expect("it can be listed").file_name())
         .collect();
     left.sort();
-    assert_eq!(left, ["CACHEDIR.TAG", "lock", "state", "tmp"]);
+    assert_eq!(left, ["CACHEDIR.TAG", "lock", "state", "tmp", "totals"]);
     // A put creates the folders again.
     fill(root, 1);
     assert_eq!(stores::entries(&stores::open(root)).len(), 1);

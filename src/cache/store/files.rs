@@ -92,24 +92,23 @@ pub(super) async fn read(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes bytes to an open file, and checks its length: `async-fs` stops writing at a write that the system completes
-/// with zero bytes.
+/// Writes bytes to an open file.
+pub(super) async fn write(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
+    for part in parts {
+        file.write_all(part).await?;
+    }
+    file.flush().await
+}
+
+/// Checks the length of a file that no other process writes: `async-fs` stops writing at a write that the system
+/// completes with zero bytes.
 ///
 /// # Errors
 ///
-/// The system's, and [`WriteZero`](io::ErrorKind::WriteZero) if the file is shorter.
-pub(super) async fn write(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
-    let mut length = 0;
-    for part in parts {
-        file.write_all(part).await?;
-        length += part.len() as u64;
-    }
-    file.flush().await?;
-    if file.metadata().await?.len() < length {
-        Err(io::ErrorKind::WriteZero.into())
-    } else {
-        Ok(())
-    }
+/// [`WriteZero`](io::ErrorKind::WriteZero) if the file has another length.
+pub(super) async fn check_length(file: &File, length: u64) -> io::Result<()> {
+    let found = file.metadata().await?.len();
+    if found == length { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Returns an open file as one of the standard library, for calls that `async-fs` lacks. Locks hold for both.

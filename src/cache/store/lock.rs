@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::holder::Holder;
 use super::{asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{Completed, FilePermit, unblock, unblock_detached};
+use crate::executor::{Completed, FilePermit, run_unlimited};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -77,8 +77,7 @@ impl BackgroundLock {
     /// Frees the lock. Others find it free when this has completed.
     pub(crate) async fn release(mut self) {
         if let Some(lock) = self.0.take() {
-            // Without a thread, the lock is freed here, when the call is dropped.
-            let _ = unblock(move || drop(lock)).await;
+            run_unlimited(move || drop(lock)).await;
         }
     }
 
@@ -101,7 +100,7 @@ impl Drop for BackgroundLock {
     fn drop(&mut self) {
         // In a forked child there is no thread, and freeing the lock makes no system call.
         match self.0.take() {
-            Some(lock) if !process::is_forked() => unblock_detached(move || drop(lock)),
+            Some(lock) if !process::is_forked() => run_unlimited(move || drop(lock)).detach(),
             lock => drop(lock),
         }
     }

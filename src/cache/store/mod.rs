@@ -137,11 +137,11 @@ use crate::stats::Counters;
 /// Maximum size of the manifest and the footer of an entry, in bytes. Leaves room for a long build log.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
-/// Maximum number of lookups of a store at a time, with attempts to lock, and of puts. Both together are fewer than the
-/// calls on files that Kiln makes at a time: so no put delays a lookup, and neither delays other work on files, however
-/// long the disk takes.
-const MAX_LOOKUPS: usize = 4;
-const MAX_PUTS: usize = 3;
+/// Maximum number of lookups of a store at a time, with attempts to lock, and of puts. With a collection and a stamp, these
+/// are fewer than the calls on files that Kiln makes at a time: so no put delays a lookup, and neither delays other work
+/// on files, however long the disk takes.
+const MAX_LOOKUPS: usize = 3;
+const MAX_PUTS: usize = 2;
 
 /// Default maximum size of an entry's binary, in bytes.
 const MAX_PAYLOAD_BYTES: u64 = 256 << 20;

@@ -129,6 +129,8 @@ async fn write(
         // The lock shows the sweep that the writer is alive. Without locks, the sweep decides by age.
         let lock = lock::try_lock_file(permit, files::to_std(&file)?).await;
         files::write(&mut file, &parts).await?;
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        files::check_length(&file, length).await?;
         if durability != Durability::None {
             file.sync_data().await?;
         }

@@ -17,7 +17,11 @@ const STAMP_EVERY: Duration = Duration::from_secs(60);
 
 /// Uses of entries by this process.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Mutex<HashMap<Address, Use>>);
+pub(super) struct Uses {
+    known: Mutex<HashMap<Address, Use>>,
+    /// Locked while an entry is stamped.
+    stamping: async_lock::Mutex<()>,
+}
 
 /// Use of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +35,7 @@ impl Uses {
     /// Notes that an entry is used now. Returns the uses that are to be stamped: the entry's, if it is the first for a
     /// minute, and then also others that have waited for as long.
     fn note(&self, address: &Address, now: SystemTime) -> Vec<(Address, SystemTime)> {
-        let mut uses = lock(&self.0);
+        let mut uses = lock(&self.known);
         if let Some(known) = uses.get_mut(address)
             && now.duration_since(known.stamped).is_ok_and(|age| age < STAMP_EVERY)
         {
@@ -52,7 +56,7 @@ impl Uses {
 
     /// Returns the uses that are not stamped, and counts them as stamped.
     fn take(&self) -> Vec<(Address, SystemTime)> {
-        let mut uses = lock(&self.0);
+        let mut uses = lock(&self.known);
         let unstamped = uses.iter_mut().filter(|(_, known)| known.last > known.stamped);
         let take = |(address, known): (&Address, &mut Use)| {
             known.stamped = known.last;
@@ -86,6 +90,7 @@ impl Store {
     /// Sets the modification times of entries, unless they are later. A process that may not set a time can still read
     /// the file.
     async fn stamp(&self, due: Vec<(Address, SystemTime)>) {
+        let _stamping = self.0.uses.stamping.lock().await;
         for (address, used) in due {
             let path = self.0.layout.entry(&address);
             let stamp = async move {
