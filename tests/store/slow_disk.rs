@@ -75,12 +75,12 @@ fn a_disk_that_hangs_while_it_reads_costs_compiles() {
         rt.drain().await;
     });
     let mut strace = Command::new("strace");
-    // Opening an entry takes so long that a process that waits for one does not end in time.
+    // Opening an entry takes so long that a process that waits for it does not compile. `strace` ends after that time, too.
     strace.args(["-f", "-o", "/dev/null", "-e", "trace=openat"]);
     for entry in stores::entries(&stores::open(root)) {
         strace.arg("-P").arg(entry.path());
     }
-    strace.args(["-e", "inject=openat:delay_enter=600000000"]).arg(this_binary());
+    strace.args(["-e", "inject=openat:delay_enter=10000000"]).arg(this_binary());
     let report = Child::start_from(strace, &test_name!("warm_start"), [(ROOT, root)]).report();
     assert_eq!(report["compiled"], 10, "{report:?}");
     assert!(report["failures"] > 0, "{report:?}");
