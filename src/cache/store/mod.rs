@@ -112,7 +112,9 @@ pub use self::publish::Durability;
 pub use self::storage::Storage;
 pub use self::totals::Totals;
 
-pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
+#[cfg(feature = "remote")]
+pub(crate) use self::entry::decode_for;
+pub(crate) use self::entry::{MAGIC, decode, encode, has_footer, kernels};
 pub(crate) use self::holder::Holder;
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
