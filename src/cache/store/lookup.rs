@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use async_lock::SemaphoreGuardArc;
 use futures::future::{Either, select};
 
 use super::entry::{Entry, Unusable, decode_for};
@@ -50,8 +51,12 @@ impl LateCalls {
         Late(self.clone())
     }
 
+    fn any(&self) -> bool {
+        self.0.load(SeqCst) > 0
+    }
+
     fn patience(&self) -> Duration {
-        if self.0.load(SeqCst) == 0 { PATIENCE } else { PATIENCE_WHILE_LATE }
+        if self.any() { PATIENCE_WHILE_LATE } else { PATIENCE }
     }
 }
 
@@ -59,6 +64,11 @@ impl Drop for Late {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, SeqCst);
     }
+}
+
+fn did_not_answer(patience: Duration) -> io::Error {
+    let message = format!("the disk did not answer within {patience:?}");
+    io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 impl Store {
@@ -136,11 +146,12 @@ impl Store {
         T: Send + 'static,
         F: Future<Output = T> + Send,
     {
-        let (store, late) = (self.clone(), self.0.late.clone());
+        let room = self.room_to_look_up().await?;
         let work = Completed::new(async move {
-            let _room = store.0.lookups.acquire().await;
+            let _room = room;
             Ok(calls(FilePermit::acquire().await?).await)
         });
+        let late = &self.0.late;
         let patience = late.patience();
         match select(work, pin!(pause(patience))).await {
             Either::Left((output, _)) => output,
@@ -153,8 +164,30 @@ impl Store {
                     drop(work.await);
                     drop(late);
                 });
-                let message = format!("the disk did not answer within {patience:?}");
-                Err(io::Error::new(io::ErrorKind::TimedOut, message))
+                Err(did_not_answer(patience))
+            }
+        }
+    }
+
+    /// Waits until another lookup may begin: as long as those before it take, if the disk answers them in time.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](io::ErrorKind::TimedOut) if the disk does not.
+    async fn room_to_look_up(&self) -> io::Result<SemaphoreGuardArc> {
+        let late = &self.0.late;
+        if let Some(room) = self.0.lookups.try_acquire_arc() {
+            return Ok(room);
+        }
+        let mut room = pin!(self.0.lookups.acquire_arc());
+        loop {
+            let patience = late.patience();
+            match select(room.as_mut(), pin!(pause(patience))).await {
+                Either::Left((room, _)) => return Ok(room),
+                // Without a thread for timers, there is no limit.
+                Either::Right((Err(_), room)) => return Ok(room.await),
+                Either::Right((Ok(()), _)) if late.any() => return Err(did_not_answer(patience)),
+                Either::Right((Ok(()), _)) => {}
             }
         }
     }

@@ -208,7 +208,7 @@ struct Inner {
     is_collection_due: AtomicBool,
     /// Locked while this process collects in the background.
     collecting: Mutex<()>,
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
     late: LateCalls,
     puts: Semaphore,
     background: TaskTracker,
@@ -294,7 +294,7 @@ impl Store {
             health: Health::new(),
             is_collection_due: AtomicBool::new(false),
             collecting: Mutex::new(()),
-            lookups,
+            lookups: Arc::new(lookups),
             late: LateCalls::default(),
             puts,
             background: TaskTracker::default(),
