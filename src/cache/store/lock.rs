@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::holder::Holder;
 use super::{asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{Completed, FilePermit, run_unlimited};
+use crate::executor::{Completed, FilePermit, run_in_background, run_quickly};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -77,7 +77,7 @@ impl BackgroundLock {
     /// Frees the lock. Others find it free when this has completed.
     pub(crate) async fn release(mut self) {
         if let Some(lock) = self.0.take() {
-            run_unlimited(move || drop(lock)).await;
+            Completed::new(run_quickly(move || drop(lock))).await;
         }
     }
 
@@ -100,7 +100,9 @@ impl Drop for BackgroundLock {
     fn drop(&mut self) {
         // In a forked child there is no thread, and freeing the lock makes no system call.
         match self.0.take() {
-            Some(lock) if !process::is_forked() => run_unlimited(move || drop(lock)).detach(),
+            Some(lock) if !process::is_forked() => {
+                run_in_background(run_quickly(move || drop(lock)));
+            }
             lock => drop(lock),
         }
     }

@@ -60,11 +60,12 @@
 //!
 //! # Threads
 //!
-//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 16 of them
-//! when it opens the first store, so that no later call depends on a new thread. They never end, and each wakes twice a
-//! second; the crate has no setting for that. Where the system cannot start them, a store is not used, with a warning. A host that occupies
-//! these threads with calls of its own, and also exhausts the system's threads, makes a call of Kiln wait until there is
-//! a thread ([issue 79 of the crate](https://github.com/smol-rs/blocking/issues/79)).
+//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 20 of them
+//! when it opens the first store, more than its calls need, so that a later call hardly ever starts another one. They never
+//! end, and each wakes twice a second; the crate has no setting for that. Where the system cannot start them, a store is not
+//! used, with a warning. If all of them are occupied, such as by calls of the host, and the system's threads are exhausted,
+//! too, a call of Kiln waits until there is a thread
+//! ([issue 79 of the crate](https://github.com/smol-rs/blocking/issues/79)).
 //!
 //! # Network file systems
 //!
