@@ -21,6 +21,7 @@ use support::processes;
 use support::processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
 use support::stores;
 use support::test_name;
+use support::tier;
 use support::tools::has_tool;
 use tempfile::TempDir;
 
@@ -36,6 +37,9 @@ const OLD: [Sample; 4] = [
     Sample { number: 3, bytes: 5000 },
     Sample { number: 4, bytes: 5000 },
 ];
+
+/// Number of system calls of a scenario that fail in the fast tier.
+const FAST_CALLS: usize = 60;
 
 /// Limit of two and a half programs, of which a collection leaves two.
 const TWO_AND_A_HALF: u64 = 15_000;
@@ -281,7 +285,9 @@ impl Scenario {
         let all = std::env::var("KILN_FAULTS").is_ok_and(|faults| faults == "all");
         let mut wrong = Vec::new();
         let (mut faults, mut missing) = (0, 0);
-        for (index, call) in self.calls().iter().enumerate() {
+        let calls = tier::sample(self.calls().into_iter().enumerate().collect(), FAST_CALLS);
+        for (index, call) in &calls {
+            let index = *index;
             for fault in self.faults(call, index, all) {
                 faults += 1;
                 match self.run_with_fault(call, fault) {
