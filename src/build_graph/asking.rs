@@ -148,8 +148,9 @@ impl Subject {
         Ok(None)
     }
 
-    /// Claims the compile of a program that the remote cache does not have, or has not sent in time. If another machine has claimed it, waits for
-    /// the program, and leaves the slot of this process's turn to other builds meanwhile.
+    /// Claims the compile of a program that the remote cache does not have, or has not sent in time. If another
+    /// machine has claimed the compile, waits for the program, and leaves the slot of this process's turn to other
+    /// builds meanwhile.
     pub(super) async fn claim(
         self: &Arc<Self>,
         turn: &mut Turn,

@@ -520,7 +520,6 @@ impl RuntimeBuilder {
             };
             let recorder = manifest::recorder_from_environment().await?;
             let opened = OpenedFiles { counters, caching, trace, recorder };
-            // On a thread, because the compilers of OpenCL C are looked for.
             let threads = pool.threads().clone();
             threads.run(Priority::Short, move || builder.start(pool, found, opened)).await?
         })
@@ -557,8 +556,8 @@ impl RuntimeBuilder {
         Ok(FoundDevices { devices, slots, unavailable, device })
     }
 
-    /// Starts the runtime with the devices that were found. Called on a thread for files, because it opens the
-    /// cache.
+    /// Starts the runtime with the devices that were found and the files that were opened. Called on a thread of the
+    /// compile pool, because the compilers of OpenCL C are looked for.
     fn start(self, pool: CompilePool, found: FoundDevices, opened: OpenedFiles) -> Result<Runtime> {
         let FoundDevices { devices, slots, unavailable, device } = found;
         let OpenedFiles { counters, caching, trace, recorder } = opened;

@@ -30,8 +30,8 @@ const PROGRAMS: usize = 5;
 const CALLS: &str = "trace=%file,read,pread64,write,writev,pwrite64,fsync,fdatasync,ftruncate,\
                      getdents64,flock,prctl";
 
-/// Beginnings of the names of the threads that may access files: those of Kiln, and those of `async-fs`.
-const FILE_THREADS: [&str; 2] = ["kiln-file-", "blocking-"];
+/// Beginning of the names of the threads that may access files: those of `async-fs`.
+const FILE_THREADS: &str = "blocking-";
 
 /// Files of a build, all below one directory.
 struct Files {
@@ -100,7 +100,7 @@ struct Call<'a> {
 }
 
 fn is_for_files(thread: &str) -> bool {
-    FILE_THREADS.iter().any(|beginning| thread.starts_with(beginning))
+    thread.starts_with(FILE_THREADS)
 }
 
 /// Returns the system calls of a trace, without those that name a thread.
