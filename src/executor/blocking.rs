@@ -46,10 +46,11 @@ static BACKGROUND: LazyLock<Arc<HostExecutor>> = LazyLock::new(|| HostExecutor::
 /// Permission to make one call on a file at a time, with `async-fs` or on a thread.
 ///
 /// A call whose future is dropped goes on. So this is held until the call has ended, not only until its future is
-/// dropped: see [`Completed`](super::Completed).
-#[derive(Debug)]
+/// dropped: see [`on_files`](super::on_files).
+#[derive(Clone, Debug)]
 pub(crate) struct FilePermit(
-    #[expect(dead_code, reason = "dropping it lets another call begin")] SemaphoreGuardArc,
+    #[expect(dead_code, reason = "dropping the last one lets another call begin")]
+    Arc<SemaphoreGuardArc>,
 );
 
 impl FilePermit {
@@ -58,9 +59,9 @@ impl FilePermit {
     /// # Errors
     ///
     /// The system's, if it cannot start the threads.
-    pub(crate) async fn acquire() -> io::Result<Self> {
+    pub(super) async fn acquire() -> io::Result<Self> {
         start_file_threads().await?;
-        Ok(Self(PERMITS.acquire_arc().await))
+        Ok(Self(Arc::new(PERMITS.acquire_arc().await)))
     }
 
     /// Runs a call that blocks on files. If the future is dropped before the call has started, the call does not run.

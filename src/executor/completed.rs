@@ -1,10 +1,11 @@
 //! Futures that run to their end.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::run_in_background;
+use super::{FilePermit, run_in_background};
 use crate::process;
 
 /// A future that runs to its end once it has been polled. If it is dropped before, it goes on in the background, with
@@ -20,6 +21,27 @@ impl<T: Send + 'static> Completed<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), has_begun: false }
     }
+}
+
+/// Makes calls on files, which hold a permit until they have ended. If the future is dropped, they go on in the
+/// background.
+///
+/// # Errors
+///
+/// From the future: the system's, if it cannot start the threads.
+pub(crate) fn on_files<T, F>(
+    calls: impl FnOnce(FilePermit) -> F + Send + 'static,
+) -> Completed<io::Result<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send,
+{
+    Completed::new(async move {
+        let permit = FilePermit::acquire().await?;
+        let output = calls(permit.clone()).await;
+        drop(permit);
+        Ok(output)
+    })
 }
 
 impl<T: Send + 'static> Future for Completed<T> {

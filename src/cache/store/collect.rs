@@ -17,7 +17,7 @@ use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
-use crate::executor::{Completed, FilePermit};
+use crate::executor::{FilePermit, on_files};
 
 /// Maximum difference between the clocks of machines that share a directory.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
@@ -142,29 +142,19 @@ fn shards(layout: &Layout) -> impl Stream<Item = Shard> + Send + use<> {
             let shards = stream::once(folders_in(folder, 2)).flat_map(stream::iter);
             shards.then(move |(shard, path)| {
                 let device = device.clone();
-                let read = async move {
-                    let _permit = FilePermit::acquire().await.inspect_err(report_no_thread).ok()?;
+                on_files(move |_| async move {
                     let entries = entries_in(&path, &shard, &device).await;
-                    Some(Shard { path, entries })
-                };
-                Completed::new(read)
+                    Shard { path, entries }
+                })
             })
         })
-        .filter_map(ready)
+        .filter_map(|read| ready(read.inspect_err(report_no_thread).ok()))
 }
 
 /// Returns the folders of a folder whose names are `digits` hexadecimal digits.
 async fn folders_in(folder: PathBuf, digits: usize) -> Vec<(String, PathBuf)> {
-    let read = async move {
-        match FilePermit::acquire().await {
-            Ok(_permit) => subfolders(&folder, digits).await,
-            Err(error) => {
-                report_no_thread(&error);
-                Vec::new()
-            }
-        }
-    };
-    Completed::new(read).await
+    let read = on_files(move |_| async move { subfolders(&folder, digits).await }).await;
+    read.inspect_err(report_no_thread).unwrap_or_default()
 }
 
 fn report_no_thread(error: &io::Error) {
@@ -214,8 +204,7 @@ pub(crate) async fn collect(layout: &Layout, goal: Goal) -> Collected {
 /// Returns the size of the files that are being written.
 async fn bytes_being_written(layout: &Layout) -> u64 {
     let folder = layout.temporary();
-    let count = async move {
-        let Ok(_permit) = FilePermit::acquire().await else { return 0 };
+    let count = on_files(move |_| async move {
         let Ok(mut files) = async_fs::read_dir(folder).await else { return 0 };
         let mut bytes = 0;
         while let Some(file) = files.next().await {
@@ -228,8 +217,8 @@ async fn bytes_being_written(layout: &Layout) -> u64 {
                 metadata.map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
         }
         bytes
-    };
-    Completed::new(count).await
+    });
+    count.await.unwrap_or_default()
 }
 
 /// Removes the folders of shards that are empty, and then those of devices. The system keeps the others.
@@ -237,11 +226,7 @@ async fn remove_empty(shards: Vec<PathBuf>) {
     let devices: BTreeSet<_> =
         shards.iter().filter_map(|shard| shard.parent()).map(Path::to_owned).collect();
     for folder in shards.into_iter().chain(devices) {
-        let remove = async move {
-            let Ok(_permit) = FilePermit::acquire().await else { return };
-            let _ = async_fs::remove_dir(folder).await;
-        };
-        Completed::new(remove).await;
+        let _ = on_files(move |_| async_fs::remove_dir(folder)).await;
     }
 }
 
@@ -308,13 +293,8 @@ fn distance(a: SystemTime, b: SystemTime) -> Duration {
 /// even if the future is dropped.
 pub(crate) async fn remove(layout: &Layout, found: FoundEntry) -> Removal {
     let layout = layout.clone();
-    let removal = async move {
-        match FilePermit::acquire().await {
-            Ok(_permit) => take_out(&layout, &found).await,
-            Err(_) => Removal::Failed,
-        }
-    };
-    Completed::new(removal).await
+    let removal = on_files(move |_| async move { take_out(&layout, &found).await });
+    removal.await.unwrap_or(Removal::Failed)
 }
 
 /// Moves the file of an entry to a temporary name, checks it, and removes it. Puts it back if it is another
@@ -363,8 +343,7 @@ async fn put_back(taken: &Path, path: &Path) {
 /// Removes files that dead writers left behind, and returns their number.
 async fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
     let folder = layout.temporary();
-    let sweep = async move {
-        let Ok(permit) = FilePermit::acquire().await else { return 0 };
+    let sweep = on_files(move |permit| async move {
         let Ok(mut files) = async_fs::read_dir(folder).await else { return 0 };
         let mut swept = 0;
         while let Some(file) = files.next().await {
@@ -376,8 +355,8 @@ async fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
             }
         }
         swept
-    };
-    Completed::new(sweep).await
+    });
+    sweep.await.unwrap_or_default()
 }
 
 /// Returns whether the writer of a temporary file is dead.

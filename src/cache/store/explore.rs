@@ -16,7 +16,7 @@ use super::publish::publish;
 use super::{MAX_METADATA_BYTES, Store, files};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{Completed, FilePermit, run_blocking};
+use crate::executor::{on_files, run_blocking};
 
 /// Number of entries that [`Store::verify`] reads at the same time.
 const MAX_CHECKS: usize = 4;
@@ -108,11 +108,9 @@ impl Store {
     /// Reads and verifies the file of an entry.
     async fn read_checked(&self, path: PathBuf, key: BuildKey) -> Checked {
         let store = self.clone();
-        let check = async move {
-            let permit = FilePermit::acquire().await?;
-            store.read_entry(&permit, &path, key).await
-        };
-        match Completed::new(check).await {
+        let check =
+            on_files(move |permit| async move { store.read_entry(&permit, &path, key).await });
+        match check.await.flatten() {
             Ok(Ok(entry)) => Checked::Whole(entry),
             Ok(Err(unusable)) => Checked::Unusable(unusable),
             Err(error) => Checked::Unreadable(error),
@@ -175,13 +173,12 @@ impl Store {
     pub fn manifest(&self, entry: &EntryInfo) -> Operation<Result<Manifest>> {
         let (path, key) = (entry.path().to_owned(), entry.key());
         let at = path.clone();
-        let read = async move {
-            let _permit = FilePermit::acquire().await?;
+        let read = on_files(move |_| async move {
             let (mut file, metadata) = files::open(&at, files::reading()).await?;
             read_manifest(&key, &mut file, metadata.len(), MAX_METADATA_BYTES).await
-        };
+        });
         Operation::new(async move {
-            let read = Completed::new(read).await;
+            let read = read.await.flatten();
             read.map_err(|error| io_error("read", &path, error))?
                 .map_err(|unusable| invalid_entry(&unusable))
         })

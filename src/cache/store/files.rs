@@ -1,6 +1,6 @@
 //! Files and folders of a store, opened, read and written with `async-fs`.
 //!
-//! The functions are called with a [`FilePermit`](crate::executor::FilePermit).
+//! The functions are called in [`on_files`](crate::executor::on_files).
 
 use std::fs::{FileType, Metadata};
 use std::io;

@@ -127,10 +127,6 @@ impl Layout {
         let stripe = u16::from_be_bytes([high, low]) % BUILD_LOCKS;
         self.locks().join(format!("build-{stripe:03x}"))
     }
-
-    pub(crate) fn state(&self) -> PathBuf {
-        self.version.join("state")
-    }
 }
 
 /// Returns the folders of `parent` whose names are `digits` hexadecimal digits. Items that cannot be read are

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::holder::Holder;
 use super::{asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{Completed, FilePermit, run_in_background, run_quickly};
+use crate::executor::{Completed, FilePermit, on_files, run_in_background, run_quickly};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -85,12 +85,11 @@ impl BackgroundLock {
     /// asked for a program.
     pub(super) async fn release_asked(mut self, path: PathBuf, key: BuildKey) {
         let Some(lock) = self.0.take() else { return };
-        let release = async move {
-            let permit = FilePermit::acquire().await?;
+        let release = on_files(move |permit| async move {
             lock.mark_asked(&path, &key).await;
             permit.run(move || drop(lock)).await.map_err(io::Error::other)
-        };
-        if let Err(error) = Completed::new(release).await {
+        });
+        if let Err(error) = release.await.flatten() {
             tracing::debug!(%error, "a lock is freed only with its file");
         }
     }
@@ -199,16 +198,16 @@ mod unshared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use futures::executor::block_on;
 
     use super::*;
 
-    fn locked(path: &Path) -> Try {
-        block_on(async {
-            let permit = FilePermit::acquire().await.expect("there are threads");
-            try_lock(&permit, path).await
-        })
+    /// Tries to lock a file.
+    pub(in crate::cache::store) fn hold(path: &Path) -> Try {
+        let path = path.to_owned();
+        let attempt = on_files(move |permit| async move { try_lock(&permit, &path).await });
+        block_on(attempt).expect("there are threads")
     }
 
     /// A forked child that only sleeps, and is killed when this value is dropped.
@@ -247,11 +246,11 @@ mod tests {
     fn a_running_forked_child_does_not_prolong_a_lock() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
+        let Try::Held(held) = hold(&path) else { panic!("the lock is free") };
         let _sleeper = Sleeper::fork();
-        assert!(matches!(locked(&path), Try::Busy), "the child does not release the lock");
+        assert!(matches!(hold(&path), Try::Busy), "the child does not release the lock");
         drop(held);
-        assert!(matches!(locked(&path), Try::Held(_)));
+        assert!(matches!(hold(&path), Try::Held(_)));
     }
 
     #[cfg(target_os = "linux")]
@@ -259,7 +258,7 @@ mod tests {
     fn a_forked_child_closes_the_lock_file() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
+        let Try::Held(held) = hold(&path) else { panic!("the lock is free") };
         let child = Sleeper::fork();
         let eventually = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let shares = || {
@@ -279,16 +278,16 @@ mod tests {
     fn a_lock_is_exclusive_until_it_is_dropped() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = locked(&path) else { panic!("the lock is free") };
-        assert!(matches!(locked(&path), Try::Busy), "a lock excludes other threads, too");
+        let Try::Held(held) = hold(&path) else { panic!("the lock is free") };
+        assert!(matches!(hold(&path), Try::Busy), "a lock excludes other threads, too");
         drop(held);
-        assert!(matches!(locked(&path), Try::Held(_)));
+        assert!(matches!(hold(&path), Try::Held(_)));
     }
 
     #[test]
     fn failing_to_create_the_file_does_not_count_as_missing_lock_support() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("missing").join("lock");
-        assert!(matches!(locked(&path), Try::Unopened(_)));
+        assert!(matches!(hold(&path), Try::Unopened(_)));
     }
 }

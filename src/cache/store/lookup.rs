@@ -16,7 +16,7 @@ use super::layout::{self, Address};
 use super::lock::{self, BackgroundLock, Try};
 use super::{Holder, Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store, asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{Completed, FilePermit, pause, run_in_background};
+use crate::executor::{FilePermit, on_files, pause, run_in_background};
 use crate::process::file::is_not_regular;
 
 /// Time after which a caller no longer waits for the disk.
@@ -121,10 +121,7 @@ impl Store {
     /// the file of its build lock does not say so.
     pub(crate) async fn was_asked(&self, key: &BuildKey) -> bool {
         let (path, key) = (self.0.layout.build_lock(key), *key);
-        let read = move |permit| async move {
-            let _permit: FilePermit = permit;
-            asked::is_marked(&path, &key).await
-        };
+        let read = move |_| async move { asked::is_marked(&path, &key).await };
         self.in_time(read).await.unwrap_or(false)
     }
 
@@ -147,9 +144,9 @@ impl Store {
         F: Future<Output = T> + Send,
     {
         let room = self.room_to_look_up().await?;
-        let work = Completed::new(async move {
+        let work = on_files(move |permit| async move {
             let _room = room;
-            Ok(calls(FilePermit::acquire().await?).await)
+            calls(permit).await
         });
         let late = &self.0.late;
         let patience = late.patience();

@@ -87,6 +87,7 @@ mod info;
 mod layout;
 mod lock;
 mod lookup;
+mod numbers_file;
 mod operation;
 mod publish;
 mod put;
@@ -132,7 +133,7 @@ use self::usage::UsageFile;
 use self::uses::Uses;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{Completed, FilePermit};
+use crate::executor::on_files;
 use crate::process;
 use crate::process::threads::no_thread;
 use crate::stats::Counters;
@@ -268,9 +269,7 @@ impl Store {
     ) -> Result<Self> {
         let layout = Layout::new(&root);
         let folders = [root.clone(), layout.version().to_owned()];
-        let check = async move {
-            let _permit =
-                FilePermit::acquire().await.map_err(|error| no_thread().with_source(error))?;
+        let check = on_files(move |_| async move {
             for directory in &folders {
                 if let Some(reason) = layout::distrust_reason(directory, &folders[0]).await {
                     let directory = directory.display();
@@ -280,8 +279,8 @@ impl Store {
                 }
             }
             Ok(())
-        };
-        Completed::new(check).await?;
+        });
+        check.await.map_err(|error| no_thread().with_source(error))??;
         let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),

@@ -14,7 +14,7 @@ use super::collect::WRITTEN;
 use super::entry::{self, FOOTER};
 use super::layout::{Layout, is_missing};
 use super::{files, lock};
-use crate::executor::{Completed, FilePermit};
+use crate::executor::{FilePermit, on_files};
 
 /// Maximum number of times that the folders of an entry are created again, because a collection removes them while they
 /// are empty.
@@ -76,11 +76,10 @@ pub(crate) async fn publish(
     durability: Durability,
 ) -> io::Result<Published> {
     let (layout, path) = (layout.clone(), path.to_owned());
-    let publication = async move {
-        let permit = FilePermit::acquire().await?;
+    let publication = on_files(move |permit| async move {
         replace(&permit, &layout, &path, [&parts[0], &parts[1]], durability).await
-    };
-    Completed::new(publication).await
+    });
+    publication.await.flatten()
 }
 
 async fn replace(

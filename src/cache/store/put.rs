@@ -10,7 +10,7 @@ use super::lock::{self, BackgroundLock, Try};
 use super::publish::publish;
 use super::{Inner, Settings, Storage, Store};
 use crate::error::Result;
-use crate::executor::{Completed, FilePermit, pause, run_in_background};
+use crate::executor::{on_files, pause, run_in_background};
 use crate::process::threads::no_thread;
 
 /// Pause between two attempts to collect while another process does.
@@ -169,24 +169,19 @@ impl Store {
     /// Returns whether the store has been written to.
     async fn exists(&self) -> bool {
         let folder = self.0.layout.version().to_owned();
-        let look = async move {
-            let Ok(_permit) = FilePermit::acquire().await else { return false };
-            async_fs::metadata(folder).await.is_ok()
-        };
-        Completed::new(look).await
+        on_files(move |_| async_fs::metadata(folder)).await.flatten().is_ok()
     }
 
     /// Creates the folders of the store, unless they are there. If that fails, so does the put that follows.
     async fn create(&self) {
         let layout = self.0.layout.clone();
-        let create = async move {
-            let Ok(_permit) = FilePermit::acquire().await else { return };
-            let metadata = async_fs::metadata(layout.locks()).await;
-            if metadata.is_err_and(|error| is_missing(&error)) {
-                let _ = layout.create().await;
+        let create = on_files(move |_| async move {
+            match async_fs::metadata(layout.locks()).await {
+                Err(error) if is_missing(&error) => layout.create().await,
+                _ => Ok(()),
             }
-        };
-        Completed::new(create).await;
+        });
+        let _ = create.await;
     }
 
     /// Collects and counts, unless another process is collecting; then returns `None`. If the store is within
@@ -201,17 +196,12 @@ impl Store {
             self.stamp_all().await;
         }
         let path = layout.locks().join("gc");
-        let take_lock = async move {
-            let permit = FilePermit::acquire().await?;
-            Ok(match lock::try_lock(&permit, &path).await {
-                Try::Busy => None,
-                Try::Held(lock) => Some(BackgroundLock::new(Some(lock))),
-                Try::Unopened(_) | Try::Impossible(_) => Some(BackgroundLock::new(None)),
-            })
+        let attempt = on_files(move |permit| async move { lock::try_lock(&permit, &path).await });
+        let lock = match attempt.await.map_err(|error| no_thread().with_source(error))? {
+            Try::Busy => return Ok(None),
+            Try::Held(lock) => BackgroundLock::new(Some(lock)),
+            Try::Unopened(_) | Try::Impossible(_) => BackgroundLock::new(None),
         };
-        let lock = Completed::new(take_lock).await;
-        let lock = lock.map_err(|error: std::io::Error| no_thread().with_source(error))?;
-        let Some(lock) = lock else { return Ok(None) };
         let before = usage.read().await;
         let collected = collect(layout, goal).await;
         if !goal.dry_run {

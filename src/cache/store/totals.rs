@@ -4,28 +4,19 @@
 //! when it drains. Counts of a process that ends otherwise are lost. A damaged file begins anew.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::layout::Layout;
-use super::lock::{Try, try_lock};
+use super::numbers_file::NumbersFile;
 use super::usage::seconds;
-use super::{Operation, Store, files};
+use super::{Operation, Store};
 use crate::error::Result;
-use crate::executor::{Completed, FilePermit, pause};
 use crate::process::threads::no_thread;
 use crate::sync::lock;
 
-/// Length of the file in bytes: five numbers, and the first bytes of a digest over them.
-const FILE_BYTES: usize = 48;
-
 /// Minimum time between two writes of a process, apart from those when it drains.
 const WRITE_EVERY: Duration = Duration::from_secs(3);
-
-/// Number of attempts to take the lock before the counts wait for the next write, and the pause between them.
-const LOCK_ATTEMPTS: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Use of a store by all processes, since its totals began.
 ///
@@ -65,55 +56,23 @@ impl Totals {
         self.spent = self.spent.saturating_add(other.spent);
     }
 
-    fn encode(&self) -> [u8; FILE_BYTES] {
+    fn numbers(&self) -> [u64; 5] {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let numbers = [self.hits, self.misses, micros(self.saved), micros(self.spent), self.since];
-        let mut bytes = [0; FILE_BYTES];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
-        }
-        let checksum = checksum(&bytes);
-        bytes[FILE_BYTES - 8..].copy_from_slice(&checksum);
-        bytes
+        [self.hits, self.misses, micros(self.saved), micros(self.spent), self.since]
     }
 
-    /// Returns the totals in a file, or `None` if it is damaged.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; FILE_BYTES] = bytes.try_into().ok()?;
-        if bytes[FILE_BYTES - 8..] != checksum(bytes) {
-            return None;
-        }
-        let number = |at: usize| {
-            let mut number = [0; 8];
-            number.copy_from_slice(&bytes[8 * at..8 * at + 8]);
-            u64::from_le_bytes(number)
-        };
-        Some(Self {
-            hits: number(0),
-            misses: number(1),
-            saved: Duration::from_micros(number(2)),
-            spent: Duration::from_micros(number(3)),
-            since: number(4),
-        })
+    fn of([hits, misses, saved, spent, since]: [u64; 5]) -> Self {
+        let [saved, spent] = [saved, spent].map(Duration::from_micros);
+        Self { hits, misses, saved, spent, since }
     }
-}
-
-fn checksum(bytes: &[u8; FILE_BYTES]) -> [u8; 8] {
-    let mut checksum = [0; 8];
-    checksum.copy_from_slice(&blake3::hash(&bytes[..FILE_BYTES - 8]).as_bytes()[..8]);
-    checksum
 }
 
 /// The file of a store's totals, and the counts of this process that are not in it yet. The value is a handle that
 /// is cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct TotalsFile(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    path: PathBuf,
-    lock: PathBuf,
-    counted: Mutex<Counted>,
+pub(super) struct TotalsFile {
+    file: NumbersFile<5>,
+    counted: Arc<Mutex<Counted>>,
 }
 
 #[derive(Debug, Default)]
@@ -125,18 +84,17 @@ struct Counted {
 
 impl TotalsFile {
     pub(super) fn new(layout: &Layout) -> Self {
-        let (path, lock) = (layout.version().join("totals"), layout.locks().join("totals"));
-        Self(Arc::new(Inner { path, lock, counted: Mutex::default() }))
+        Self { file: NumbersFile::new(layout, "totals"), counted: Arc::default() }
     }
 
     fn count(&self, counts: &Totals) {
-        lock(&self.0.counted).totals.add(counts);
+        lock(&self.counted).totals.add(counts);
     }
 
     /// Takes the counts that are to be written, if there are any. Unless all are wanted, there are none soon after
     /// the last write.
     fn take(&self, wants_all: bool) -> Option<Totals> {
-        let mut counted = lock(&self.0.counted);
+        let mut counted = lock(&self.counted);
         let is_early = counted.written.is_some_and(|written| written.elapsed() < WRITE_EVERY);
         if counted.totals.is_zero() || (is_early && !wants_all) {
             return None;
@@ -147,61 +105,24 @@ impl TotalsFile {
 
     /// Reads the totals.
     async fn read(&self) -> io::Result<Totals> {
-        let totals = self.clone();
-        let read = async move {
-            let _permit = FilePermit::acquire().await?;
-            Ok(totals.read_file().await)
-        };
-        Completed::new(read).await
-    }
-
-    async fn read_file(&self) -> Totals {
-        let read = async || {
-            let (mut file, _) = files::open(&self.0.path, files::reading()).await.ok()?;
-            let bytes = files::read(&mut file, FILE_BYTES as u64).await.ok()?;
-            Totals::decode(&bytes)
-        };
-        read().await.unwrap_or_default()
-    }
-
-    /// Adds counts to the file. Its lock must be held.
-    async fn add(&self, counts: &Totals) -> io::Result<()> {
-        let mut totals = self.read_file().await;
-        if totals.since == 0 {
-            totals.since = seconds(SystemTime::now());
-        }
-        totals.add(counts);
-        // Written in place. A file that was torn is detected as damaged.
-        let mut file = files::open_own(&self.0.path, files::keeping).await?;
-        files::write(&mut file, &[&totals.encode()]).await?;
-        file.set_len(FILE_BYTES as u64).await
+        Ok(self.file.read().await?.map_or_else(Totals::default, Totals::of))
     }
 
     /// Writes the counts of this process. Those that cannot be written now are kept for the next time.
     async fn write(&self, wants_all: bool) {
         let Some(counts) = self.take(wants_all) else { return };
-        let counts = Unwritten { file: self, counts };
-        for _ in 0..LOCK_ATTEMPTS {
-            let (totals, added) = (self.clone(), counts.counts);
-            let attempt = async move {
-                let permit = FilePermit::acquire().await?;
-                let lock = match try_lock(&permit, &totals.0.lock).await {
-                    Try::Busy => return Ok(false),
-                    Try::Unopened(error) => return Err(error),
-                    lock @ (Try::Held(_) | Try::Impossible(_)) => lock,
-                };
-                let added = totals.add(&added).await;
-                let _ = permit.run(move || drop(lock)).await;
-                added.map(|()| true)
-            };
-            match Completed::new(attempt).await {
-                Ok(false) if pause(LOCK_PAUSE).await.is_ok() => {}
-                Ok(true) => return counts.are_written(),
-                Ok(false) => return,
-                Err(error) => {
-                    return tracing::debug!(%error, "the totals of the cache cannot be written");
-                }
+        let unwritten = Unwritten { file: self, counts };
+        let add = move |known: Option<[u64; 5]>| {
+            let mut totals = known.map_or_else(Totals::default, Totals::of);
+            if totals.since == 0 {
+                totals.since = seconds(SystemTime::now());
             }
+            totals.add(&counts);
+            Some(totals.numbers())
+        };
+        match self.file.change(add).await {
+            Ok(_) => unwritten.are_written(),
+            Err(error) => tracing::debug!(%error, "the totals of the cache cannot be written"),
         }
     }
 }
@@ -283,6 +204,7 @@ mod tests {
 
     use futures::executor::block_on;
 
+    use super::super::lock::tests::hold;
     use super::*;
 
     fn totals() -> (tempfile::TempDir, TotalsFile) {
@@ -329,10 +251,8 @@ mod tests {
     fn counts_that_cannot_be_written_are_kept() {
         let (directory, file) = totals();
         file.count(&hit());
-        let held = block_on(async {
-            let permit = FilePermit::acquire().await.expect("there are threads");
-            try_lock(&permit, &file.0.lock).await
-        });
+        let [_, lock] = file.file.paths();
+        let held = hold(lock);
         block_on(file.write(true));
         assert_eq!(block_on(file.read()).expect("there is a thread"), Totals::default());
         drop(held);
@@ -351,10 +271,11 @@ mod tests {
         let (_directory, file) = totals();
         file.count(&hit());
         block_on(file.write(true));
-        let whole = fs::read(&file.0.path).expect("it exists");
+        let [path, _] = file.file.paths();
+        let whole = fs::read(path).expect("it exists");
         let flipped = [&whole[..1], &[!whole[1]], &whole[2..]].concat();
         for bytes in [&whole[1..], &[], &flipped, &[&whole[..], &[0]].concat()] {
-            fs::write(&file.0.path, bytes).expect("it can be written");
+            fs::write(path, bytes).expect("it can be written");
             assert_eq!(block_on(file.read()).expect("there is a thread"), Totals::default());
             file.count(&miss());
             block_on(file.write(true));

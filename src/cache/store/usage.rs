@@ -5,28 +5,16 @@
 //! triggers a collection.
 
 use std::io;
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use super::files;
 use super::layout::Layout;
-use super::lock::{Try, try_lock};
-use crate::executor::{Completed, FilePermit, pause};
+use super::numbers_file::NumbersFile;
 use crate::sync::lock;
-
-/// Length of the file in bytes: the size of the store, the time of the last count, and the first bytes of a
-/// digest over both.
-const FILE_BYTES: usize = 24;
 
 /// Maximum age of a count before a new one is due.
 const MAX_COUNT_AGE: Duration = Duration::from_secs(3600);
-
-/// Number of attempts to take the lock, before a change is carried over to the next one.
-const LOCK_ATTEMPTS: u32 = 20;
-
-/// Pause between two attempts to take the lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Contents of the hint's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +33,10 @@ impl Usage {
         let most = max_age.map_or(MAX_COUNT_AGE, |age| age.min(MAX_COUNT_AGE));
         self.counted > now || now - self.counted > most.as_secs()
     }
+
+    fn of([bytes, counted]: [u64; 2]) -> Self {
+        Self { bytes, counted }
+    }
 }
 
 /// Returns the whole seconds from 1970 to `time`.
@@ -54,54 +46,40 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
 
 /// The file of a store's hint. The value is a handle that is cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct UsageFile(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    state: PathBuf,
-    lock: PathBuf,
+pub(crate) struct UsageFile {
+    /// Size of the store in bytes, and the time of the last count.
+    file: NumbersFile<2>,
     /// Change in bytes that is not in the file yet.
-    carried: Mutex<i64>,
+    carried: Arc<Mutex<i64>>,
 }
 
 impl UsageFile {
     pub(crate) fn new(layout: &Layout) -> Self {
-        Self(Arc::new(Inner {
-            state: layout.state(),
-            lock: layout.locks().join("state"),
-            carried: Mutex::default(),
-        }))
+        Self { file: NumbersFile::new(layout, "state"), carried: Arc::default() }
     }
 
     /// Reads the hint. Returns `None` if there is no file or it is damaged.
     pub(crate) async fn read(&self) -> Option<Usage> {
-        let usage = self.clone();
-        let read = async move {
-            let _permit = FilePermit::acquire().await.ok()?;
-            usage.read_file().await
-        };
-        Completed::new(read).await
-    }
-
-    async fn read_file(&self) -> Option<Usage> {
-        let (mut file, _) = files::open(&self.0.state, files::reading()).await.ok()?;
-        let bytes = files::read(&mut file, FILE_BYTES as u64).await.ok()?;
-        let bytes: [u8; FILE_BYTES] = bytes.try_into().ok()?;
-        let number = |at| {
-            let mut number = [0; 8];
-            number.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(number)
-        };
-        (bytes[16..] == checksum(&bytes)).then(|| Usage { bytes: number(0), counted: number(8) })
+        self.file.read().await.ok().flatten().map(Usage::of)
     }
 
     /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known. If the hint cannot be
     /// written, the next change adds this one.
     pub(crate) async fn add(&self, difference: i64) -> Option<Usage> {
         self.carry(difference);
-        match self.change(Change::Add).await {
-            Ok(usage) => usage,
-            Err(_) => self.read().await,
+        let (usage, taken) = (self.clone(), Arc::new(AtomicI64::new(0)));
+        let is_taken = taken.clone();
+        let added = self.file.change(move |known| {
+            let difference = std::mem::take(&mut *usage.carried());
+            is_taken.store(difference, SeqCst);
+            known.map(|[bytes, counted]| [bytes.saturating_add_signed(difference), counted])
+        });
+        match added.await {
+            Ok(known) => known.map(Usage::of),
+            Err(_) => {
+                self.carry(taken.load(SeqCst));
+                self.read().await
+            }
         }
     }
 
@@ -111,93 +89,21 @@ impl UsageFile {
     }
 
     fn carried(&self) -> MutexGuard<'_, i64> {
-        lock(&self.0.carried)
+        lock(&self.carried)
     }
 
     /// Replaces the hint by a count of bytes. `before` is the hint from the time when the count began. Bytes
     /// that were added meanwhile may have been counted or not. They are added, so at worst the hint is too
     /// large until the next count.
     pub(crate) async fn set(&self, before: Option<Usage>, counted: u64) -> io::Result<()> {
-        self.change(Change::Set { before, counted }).await.map(drop)
+        let set = move |known: Option<[u64; 2]>| {
+            let [now, before] =
+                [known.map(Usage::of), before].map(|usage| usage.map(|usage| usage.bytes));
+            let meanwhile = now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+            Some([counted.saturating_add(meanwhile), seconds(SystemTime::now())])
+        };
+        self.file.change(set).await.map(drop)
     }
-
-    /// Makes a change under the lock, which is only held for a few system calls at a time. Where there are no
-    /// locks, changes may get lost; the next count corrects that.
-    async fn change(&self, change: Change) -> io::Result<Option<Usage>> {
-        for _ in 0..LOCK_ATTEMPTS {
-            let usage = self.clone();
-            let attempt = async move {
-                let permit = FilePermit::acquire().await?;
-                let lock = match try_lock(&permit, &usage.0.lock).await {
-                    Try::Busy => return Ok(None),
-                    Try::Unopened(error) => return Err(error),
-                    lock @ (Try::Held(_) | Try::Impossible(_)) => lock,
-                };
-                let changed = usage.apply(change).await;
-                let _ = permit.run(move || drop(lock)).await;
-                changed.map(Some)
-            };
-            match Completed::new(attempt).await? {
-                Some(changed) => return Ok(changed),
-                None => pause(LOCK_PAUSE).await.map_err(io::Error::other)?,
-            }
-        }
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-
-    /// Makes a change. The lock must be held.
-    async fn apply(&self, change: Change) -> io::Result<Option<Usage>> {
-        let known = self.read_file().await;
-        match change {
-            Change::Add => {
-                let difference = std::mem::take(&mut *self.carried());
-                let Some(Usage { bytes, counted }) = known else { return Ok(None) };
-                let usage = Usage { bytes: bytes.saturating_add_signed(difference), counted };
-                if let Err(error) = self.write_file(usage).await {
-                    self.carry(difference);
-                    return Err(error);
-                }
-                Ok(Some(usage))
-            }
-            Change::Set { before, counted } => {
-                let [now, before] = [known, before].map(|usage| usage.map(|usage| usage.bytes));
-                let meanwhile =
-                    now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
-                let bytes = counted.saturating_add(meanwhile);
-                let usage = Usage { bytes, counted: seconds(SystemTime::now()) };
-                self.write_file(usage).await?;
-                Ok(Some(usage))
-            }
-        }
-    }
-
-    /// Replaces the contents of the file. The lock must be held.
-    async fn write_file(&self, usage: Usage) -> io::Result<()> {
-        let mut bytes = [0; FILE_BYTES];
-        bytes[..8].copy_from_slice(&usage.bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&usage.counted.to_le_bytes());
-        let checksum = checksum(&bytes);
-        bytes[16..].copy_from_slice(&checksum);
-        // Written in place. A file that was torn is detected as damaged.
-        let mut file = files::open_own(&self.0.state, files::keeping).await?;
-        files::write(&mut file, &[&bytes]).await?;
-        file.set_len(FILE_BYTES as u64).await
-    }
-}
-
-/// Change of the hint.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    /// Adds the bytes that are carried.
-    Add,
-    /// Sets the number of bytes that were counted.
-    Set { before: Option<Usage>, counted: u64 },
-}
-
-fn checksum(bytes: &[u8; FILE_BYTES]) -> [u8; 8] {
-    let mut checksum = [0; 8];
-    checksum.copy_from_slice(&blake3::hash(&bytes[..16]).as_bytes()[..8]);
-    checksum
 }
 
 #[cfg(test)]
@@ -206,6 +112,7 @@ mod tests {
 
     use futures::executor::block_on;
 
+    use super::super::lock::tests::hold;
     use super::*;
 
     fn usage() -> (tempfile::TempDir, UsageFile) {
@@ -231,13 +138,12 @@ mod tests {
     fn usage_is_unknown_after_damage_until_the_next_count() {
         let (_directory, usage) = usage();
         block_on(usage.set(None, COUNTED)).expect("it can be written");
-        let whole = fs::read(&usage.0.state).expect("it exists");
-        let (longer, other) = (
-            [&whole[..], &[0]].concat(),
-            [&whole[..FILE_BYTES - 1], &[!whole[FILE_BYTES - 1]]].concat(),
-        );
-        for bytes in [&whole[1..], &[], &[0; FILE_BYTES], &other, &longer] {
-            fs::write(&usage.0.state, bytes).expect("it can be written");
+        let [path, _] = usage.file.paths();
+        let whole = fs::read(path).expect("it exists");
+        let [rest @ .., last] = &*whole else { panic!("it is not empty") };
+        let (longer, other) = ([&whole[..], &[0]].concat(), [rest, &[!last]].concat());
+        for bytes in [&whole[1..], &[], &[0; 24], &other, &longer] {
+            fs::write(path, bytes).expect("it can be written");
             assert_eq!(block_on(usage.read()), None);
             block_on(usage.set(None, COUNTED)).expect("it can be written");
             assert_eq!(block_on(usage.read()).map(|usage| usage.bytes), Some(COUNTED));
@@ -258,10 +164,8 @@ mod tests {
     fn changes_made_while_the_lock_is_held_are_added_later() {
         let (_directory, usage) = usage();
         block_on(usage.set(None, COUNTED)).expect("it can be written");
-        let held = block_on(async {
-            let permit = FilePermit::acquire().await.expect("there are threads");
-            try_lock(&permit, &usage.0.lock).await
-        });
+        let [_, lock] = usage.file.paths();
+        let held = hold(lock);
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(COUNTED));
         drop(held);
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1100));

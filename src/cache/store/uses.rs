@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::layout::Address;
 use super::{Lookup, Store, files};
-use crate::executor::{Completed, FilePermit, run_in_background};
+use crate::executor::{on_files, run_in_background};
 use crate::sync::lock;
 
 /// Shortest time between two stamps of an entry by a process, unless it collects or drains.
@@ -93,8 +93,7 @@ impl Store {
         let _stamping = self.0.uses.stamping.lock().await;
         for (address, used) in due {
             let path = self.0.layout.entry(&address);
-            let stamp = async move {
-                let permit = FilePermit::acquire().await?;
+            let stamp = on_files(move |permit| async move {
                 let (file, metadata) = files::open(&path, files::reading()).await?;
                 // A stamp in the future is wrong.
                 let recent = used..used + STAMP_EVERY;
@@ -104,8 +103,8 @@ impl Store {
                 // `async-fs` cannot set times.
                 let file = files::to_std(&file)?;
                 permit.run(move || file.set_modified(used)).await.map_err(std::io::Error::other)?
-            };
-            if let Err(error) = Completed::new(stamp).await {
+            });
+            if let Err(error) = stamp.await.flatten() {
                 tracing::debug!(key = %address.key, %error, "the use of an entry is not recorded");
             }
         }
