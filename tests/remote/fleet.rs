@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::machines;
 use super::machines::services::Redis;
-use super::machines::{Machine, PATIENT, assert_right, module};
+use super::machines::{Machine, PATIENT, assert_right, build_all, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -34,13 +34,7 @@ fn machine() {
         let builder =
             Runtime::builder().simulator(&simulator).cache(cache).compile_workers(AT_ONCE);
         let rt = builder.build().await.expect("it starts");
-        let builds: Vec<_> =
-            (0..PROGRAMS).map(|number| rt.build(&module(number)).start()).collect();
-        for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
-            assert_right(&rt, &built.expect("it builds"), number).await;
-        }
-        rt.drain().await;
-        let stats = rt.stats();
+        let stats = build_all(&rt, PROGRAMS).await;
         report("compiles", stats.compiles);
         report("hits", stats.remote_hits);
         report("misses", stats.remote_misses);

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use super::machines;
 use super::machines::services::Redis;
-use super::machines::{Machine, PATIENT, assert_right, eventually, module};
+use super::machines::{Machine, PATIENT, assert_right, build_all, eventually, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
-use futures::future::join_all;
 use kiln::simulated::Fault;
 use kiln::{CacheConfig, ErrorKind, Origin, Runtime};
 use support::children::{Child, Report, report, sum, variable};
@@ -33,13 +32,7 @@ fn process() {
         simulator.delay_compiles(Duration::from_millis(milliseconds));
         let builder = Runtime::builder().simulator(&simulator).cache(cache);
         let rt = builder.build().await.expect("it starts");
-        let builds: Vec<_> =
-            (0..PROGRAMS).map(|number| rt.build(&module(number)).start()).collect();
-        for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
-            assert_right(&rt, &built.expect("it builds"), number).await;
-        }
-        rt.drain().await;
-        let stats = rt.stats();
+        let stats = build_all(&rt, PROGRAMS).await;
         report("compiles", stats.compiles);
         report("hits", stats.remote_hits);
         report("asked", stats.remote_hits + stats.remote_misses);

@@ -8,6 +8,7 @@ pub(crate) mod services;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
+use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Module, Origin, Program, Runtime, Stats};
 use tempfile::TempDir;
@@ -74,6 +75,17 @@ impl Machine {
             (program.origin(), rt.stats())
         })
     }
+}
+
+/// Requests the programs with the numbers below `programs` at once, and asserts that they compute their results. Returns
+/// the counts once all are stored.
+pub(crate) async fn build_all(rt: &Runtime, programs: u32) -> Stats {
+    let builds: Vec<_> = (0..programs).map(|number| rt.build(&module(number)).start()).collect();
+    for (number, built) in (0..programs).zip(join_all(builds).await) {
+        assert_right(rt, &built.expect("it builds"), number).await;
+    }
+    rt.drain().await;
+    rt.stats()
 }
 
 /// Asserts that a program computes the result of program `number`.
