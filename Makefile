@@ -24,12 +24,12 @@ fast: ## run the checks of every change
 full: ## run all checks, with each test under each executor, and samples of the soaks
 	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
 		platforms msrv test counts test-ui test-processors test-level-zero test-races loom sanitize examples soak-samples
-	git rev-parse HEAD >scripts/last-full.txt
+	scripts/check-changed --record full loom test-races test-ui
 
 counts: rust ## check that there are as many tests as ever
 	scripts/check-tests all
 
-changed: rust ## run the slow checks of the folders that changed since the last `make full`
+changed: rust ## run the slow checks of the folders that changed since these checks passed
 	scripts/check-changed
 
 soak-samples: setup ## run a few cases of each soak
