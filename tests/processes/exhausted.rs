@@ -15,7 +15,7 @@ use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Ru
 use support::children::{Child, DEVICE, report, variable};
 use support::limits::Lowered;
 use support::test_name;
-use support::{SAXPY, builder, on_each_device};
+use support::{Executor, SAXPY, builder, on_each_device};
 use tempfile::TempDir;
 
 const RESOURCE: &str = "KILN_TEST_RESOURCE";
@@ -51,8 +51,40 @@ fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// An executor that was started while there were threads.
+enum Started {
+    Tokio(tokio::runtime::Runtime),
+    Smol,
+    BlockOn,
+}
+
+impl Started {
+    fn new(executor: Executor) -> Self {
+        let started = match executor {
+            Executor::Tokio => {
+                let mut tokio = tokio::runtime::Builder::new_multi_thread();
+                Self::Tokio(tokio.worker_threads(2).enable_all().build().expect("tokio starts"))
+            }
+            Executor::Smol => Self::Smol,
+            Executor::BlockOn => Self::BlockOn,
+        };
+        // Smol starts its thread for timers and sockets at the first call.
+        started.run(async {});
+        started
+    }
+
+    fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        match self {
+            Self::Tokio(tokio) => tokio.block_on(future),
+            Self::Smol => smol::block_on(future),
+            Self::BlockOn => block_on(future),
+        }
+    }
+}
+
 /// Runtime, kernels and buffers that the stages use.
 struct Bench {
+    executor: Started,
     rt: Runtime,
     queue: Queue,
     kernel: Kernel,
@@ -74,12 +106,13 @@ const STAGES: [Stage; 11] = [
         bench.queue.host_task(fill)?.wait()
     }),
     ("drain", |bench| {
-        block_on(bench.rt.drain());
+        bench.executor.run(bench.rt.drain());
         Ok(())
     }),
-    ("build", |bench| block_on(bench.rt.build(&module(1)).into_future()).map(drop)),
+    ("build", |bench| bench.executor.run(bench.rt.build(&module(1)).into_future()).map(drop)),
     ("refusal", |bench| {
-        let error = block_on(bench.rt.build(&Module::opencl_c(INVALID_SOURCE)).into_future());
+        let error =
+            bench.executor.run(bench.rt.build(&Module::opencl_c(INVALID_SOURCE)).into_future());
         match error.expect_err("the source is invalid") {
             error if error.kind() == ErrorKind::BuildFailed => {
                 assert!(error.to_string().contains("absent"), "{error}");
@@ -89,10 +122,10 @@ const STAGES: [Stage; 11] = [
         }
     }),
     ("launch", |bench| {
-        let x = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
-        let y = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
-        block_on(bench.queue.submit(bench.kernel.launch(64).args((2.0f32, &x, &y)))?)?;
-        assert_eq!(block_on(bench.queue.read(&y).into_future())?, [3.0; 64]);
+        let x = bench.executor.run(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let y = bench.executor.run(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        bench.executor.run(bench.queue.submit(bench.kernel.launch(64).args((2.0f32, &x, &y)))?)?;
+        assert_eq!(bench.executor.run(bench.queue.read(&y).into_future())?, [3.0; 64]);
         Ok(())
     }),
     ("launch of a program that still builds", |bench| {
@@ -100,32 +133,34 @@ const STAGES: [Stage; 11] = [
         // SAFETY: the kernel stays inside the buffer.
         let kernel = unsafe { build.kernel("k") };
         let x = bench.rt.buffer::<u32>(64)?;
-        block_on(bench.queue.submit(kernel.launch(64).args((&x,)))?)?;
-        assert_eq!(block_on(bench.queue.read(&x).into_future())?, [2; 64]);
+        bench.executor.run(bench.queue.submit(kernel.launch(64).args((&x,)))?)?;
+        assert_eq!(bench.executor.run(bench.queue.read(&x).into_future())?, [2; 64]);
         Ok(())
     }),
     ("untrusted build", |bench| {
-        block_on(bench.rt.build(&module(3).untrusted()).into_future()).map(drop)
+        bench.executor.run(bench.rt.build(&module(3).untrusted()).into_future()).map(drop)
     }),
     ("fusion", |bench| {
-        let x = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
-        let y = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let x = bench.executor.run(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let y = bench.executor.run(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
         let scope = bench.queue.start_fusion();
         let submit = || scope.submit(bench.kernel.launch(64).args((2.0f32, &x, &y)));
         let launches = [submit()?, submit()?];
-        let fused = block_on(scope.complete());
+        let fused = bench.executor.run(scope.complete());
         for launch in launches {
-            block_on(launch)?;
+            bench.executor.run(launch)?;
         }
-        assert_eq!(block_on(bench.queue.read(&y).into_future())?, [5.0; 64]);
+        assert_eq!(bench.executor.run(bench.queue.read(&y).into_future())?, [5.0; 64]);
         fused.map(drop)
     }),
     ("module", |bench| {
         let path = bench.folder.path().join("module.cl");
-        block_on(Module::open(path).into_future()).map(drop)
+        bench.executor.run(Module::open(path).into_future()).map(drop)
     }),
-    ("runtime", |_| {
-        block_on(Runtime::builder().cache(CacheConfig::memory_only()).build().into_future())
+    ("runtime", |bench| {
+        bench
+            .executor
+            .run(Runtime::builder().cache(CacheConfig::memory_only()).build().into_future())
             .map(drop)
     }),
 ];
@@ -144,13 +179,13 @@ fn run_stages(bench: &Bench) {
             refused += 1;
         }
         // A program that was built is stored before the resource is taken away again, as in `device_child`.
-        block_on(bench.rt.drain());
+        bench.executor.run(bench.rt.drain());
     }
-    without(&resource, || block_on(bench.rt.drain()));
+    without(&resource, || bench.executor.run(bench.rt.drain()));
     for (name, stage) in STAGES {
         stage(bench).unwrap_or_else(|error| panic!("{name}, with all resources: {error:?}"));
     }
-    block_on(bench.rt.drain());
+    bench.executor.run(bench.rt.drain());
     report("refused", refused);
 }
 
@@ -168,10 +203,20 @@ fn device_child() {
     let kernel = unsafe { program.kernel("saxpy") }.unwrap();
     // The program is stored by then: PoCL links it to store it, and ends the process if it cannot start a linker.
     block_on(rt.drain());
-    run_stages(&Bench { queue: rt.queue(), rt, kernel, folder });
+    let [executor] = Executor::of_test("")[..] else { panic!("the parent names one executor") };
+    let executor = Started::new(executor);
+    run_stages(&Bench { executor, queue: rt.queue(), rt, kernel, folder });
 }
 
+/// Runs the stages on each device. The child of a device awaits them under one executor in the fast tier, and children
+/// for all executors run in the full one.
 fn run(resource: &str) {
+    for executor in Executor::of_test(resource) {
+        run_under(executor, resource);
+    }
+}
+
+fn run_under(executor: Executor, resource: &str) {
     block_on(on_each_device(async |rt: Runtime| {
         let driver = TempDir::new().unwrap();
         fs::set_permissions(driver.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -179,6 +224,7 @@ fn run(resource: &str) {
         let variables = [
             (DEVICE, rt.device().index().to_string()),
             (RESOURCE, resource.to_owned()),
+            ("KILN_TEST_EXECUTOR", executor.name().to_owned()),
             ("POCL_CACHE_DIR", path(driver.path())),
         ];
         let (report, output) =

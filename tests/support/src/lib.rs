@@ -155,7 +155,7 @@ pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
 
 /// An executor that applications use.
 #[derive(Clone, Copy, Debug)]
-enum Executor {
+pub enum Executor {
     Tokio,
     Smol,
     BlockOn,
@@ -164,14 +164,25 @@ enum Executor {
 impl Executor {
     const ALL: [Self; 3] = [Self::Tokio, Self::Smol, Self::BlockOn];
 
+    /// Returns the name of the executor, which `KILN_TEST_EXECUTOR` can have.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tokio => "tokio",
+            Self::Smol => "smol",
+            Self::BlockOn => "block_on",
+        }
+    }
+
     /// Returns the executors for a test. `KILN_TEST_EXECUTOR` selects one by its name. Otherwise, the full tier has
     /// all of them, and the fast one has one, which follows from the test's name, so that a failure repeats.
-    fn of_test(name: &str) -> Vec<Self> {
+    pub fn of_test(name: &str) -> Vec<Self> {
         match std::env::var("KILN_TEST_EXECUTOR").as_deref() {
-            Ok("tokio") => vec![Self::Tokio],
-            Ok("smol") => vec![Self::Smol],
-            Ok("block_on") => vec![Self::BlockOn],
-            Ok(other) => panic!("KILN_TEST_EXECUTOR={other} is not tokio, smol or block_on"),
+            Ok(name) => {
+                let named = Self::ALL.into_iter().find(|executor| executor.name() == name);
+                vec![named.unwrap_or_else(|| {
+                    panic!("KILN_TEST_EXECUTOR={name} is not tokio, smol or block_on")
+                })]
+            }
             Err(_) if tier::is_full() => Self::ALL.to_vec(),
             Err(_) => {
                 let sum = name
