@@ -105,6 +105,36 @@ fn a_service_that_recovers_is_used_again_automatically() {
 }
 
 #[test]
+fn a_failure_for_which_a_build_waited_is_a_warning() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let proxy = Proxy::to(redis.address());
+    let capture = LogCapture::begin();
+    let machine = Machine::new();
+    let reports = |text: &str| {
+        let warnings = capture.messages(Level::WARN);
+        warnings.iter().filter(|message| message.contains(text)).count()
+    };
+    block_on(async {
+        let rt = machine.start(machine.cache(&proxy.redis_url())).await;
+        compile(&rt, 0).await;
+        machine.simulator.delay_compiles(Duration::from_secs(4));
+        proxy.set(Mode::Hangs);
+        let build = rt.build(&module(1)).start();
+        std::thread::sleep(Duration::from_millis(1500));
+        proxy.set(Mode::Cuts);
+        assert_eq!(build.await.expect("it builds").origin(), Origin::Compiled);
+        rt.drain().await;
+    });
+    assert_eq!(
+        reports("cannot be read"),
+        0,
+        "one failure is no outage: {:?}",
+        capture.messages(Level::WARN)
+    );
+    assert_eq!(reports("builds waited for requests"), 1, "{:?}", capture.messages(Level::WARN));
+}
+
+#[test]
 fn a_hanging_service_is_bypassed_and_reported_once() {
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());

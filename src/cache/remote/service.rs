@@ -15,7 +15,7 @@ use super::latency::LatencyRecord;
 use super::objects::{Failure, Limits, Objects};
 use super::settings::Settings;
 use crate::cache::store::{Address, Entry, SUFFIX};
-use crate::process::warning;
+use crate::process::warning::{self, RepeatedWarning};
 use crate::stats::Counters;
 use crate::sync::lock;
 
@@ -25,6 +25,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 /// Slowest accepted rate of writes, in bytes per second. A write reports no progress, so its limit is the
 /// time-out plus the time for its bytes at this rate.
 const WRITE_RATE: u64 = 1 << 20;
+
+/// Shortest wait of a build for a request that failed which is worth a warning.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Folder of all objects of this version.
 const FOLDER: &str = "v1/";
@@ -38,6 +41,9 @@ pub(super) struct Service {
     pub(super) settings: Settings,
     pub(super) counters: Arc<Counters>,
     health: Mutex<Health>,
+    /// Warnings of objects that are not used, and of requests that failed after builds waited for them.
+    unused: RepeatedWarning,
+    slow_failures: RepeatedWarning,
 }
 
 /// Direction of a request. Each direction has a circuit breaker of its own: a service that is full or read-only
@@ -56,7 +62,6 @@ struct Health {
     claims: Breaker,
     claimed: ClaimRecord,
     latency: LatencyRecord,
-    has_logged_refused: bool,
 }
 
 /// Result of reading the object of an address.
@@ -80,9 +85,16 @@ impl Service {
             claims: Breaker::default(),
             claimed: ClaimRecord::default(),
             latency: LatencyRecord::new(settings.budget),
-            has_logged_refused: false,
         });
-        Self { name, objects, settings, counters, health }
+        Self {
+            name,
+            objects,
+            settings,
+            counters,
+            health,
+            unused: RepeatedWarning::new(),
+            slow_failures: RepeatedWarning::new(),
+        }
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -167,7 +179,14 @@ impl Service {
         }
     }
 
-    pub(super) fn failed(&self, direction: Direction, kind: RequestKind, failure: &Failure) {
+    /// Records a request that failed, after a build may have waited for `waited`.
+    pub(super) fn failed(
+        &self,
+        direction: Direction,
+        kind: RequestKind,
+        failure: &Failure,
+        waited: Duration,
+    ) {
         let changed = {
             let mut health = self.health();
             health.breaker(direction).failed(Instant::now(), kind, failure.is_permanent)
@@ -183,25 +202,29 @@ impl Service {
             warning::show(&format!(
                 "the remote cache {remote} cannot be {what}: {reason}; programs are built without it"
             ));
-        } else {
-            tracing::debug!(%remote, %reason, "the remote cache could not be {what}");
+            return;
+        }
+        match if waited < SLOW { None } else { self.slow_failures.due() } {
+            Some(count) => tracing::warn!(
+                %remote, %reason, count,
+                "builds waited for requests to the remote cache that failed"
+            ),
+            None => tracing::debug!(%remote, %reason, "the remote cache could not be {what}"),
         }
     }
 
-    /// Reports an object that is not used: the first one as a warning, others at debug level.
+    /// Reports an object that is not used, so that its program is built.
     pub(super) fn refused(&self, path: &str, reason: &str) {
         self.counters.remote_refused.add_one();
         let remote = &self.name;
-        let has_logged = std::mem::replace(&mut self.health().has_logged_refused, true);
-        if has_logged {
-            tracing::debug!(%remote, path, %reason, "an object of the remote cache is not used");
-        } else {
-            tracing::warn!(
-                %remote,
-                path,
-                %reason,
-                "an object of the remote cache is not used; further ones are logged at debug level"
-            );
+        match self.unused.due() {
+            Some(count) => tracing::warn!(
+                %remote, path, %reason, count,
+                "objects of the remote cache are not used, and their programs are built again"
+            ),
+            None => {
+                tracing::debug!(%remote, path, %reason, "an object of the remote cache is not used");
+            }
         }
     }
 

@@ -391,7 +391,7 @@ async fn look_up(request: Request, mut sender: oneshot::Sender<Answer>) {
             } else if !is_late {
                 counters.remote_timeouts.add_one();
             }
-            service.failed(Direction::Reads, kind, &failure);
+            service.failed(Direction::Reads, kind, &failure, start.elapsed().min(budget));
             Answer::Failed(failure.reason)
         }
     };
@@ -424,7 +424,7 @@ async fn put(service: &Service, address: &Address, file: Vec<u8>) {
         }
         Err(failure) => {
             counters.remote_write_failures.add_one();
-            service.failed(Direction::Writes, kind, &failure);
+            service.failed(Direction::Writes, kind, &failure, Duration::ZERO);
         }
     }
 }
