@@ -23,7 +23,8 @@ fast: ## run the checks of every change
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
 	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
-		platforms msrv test counts test-ui test-processors test-level-zero test-races loom sanitize examples soak-samples
+		platforms msrv versions test counts test-ui test-processors test-level-zero test-races loom sanitize examples \
+		soak-samples
 	scripts/check-changed --record full loom test-races test-ui
 
 counts: rust ## check that there are as many tests as ever
@@ -196,6 +197,9 @@ platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has their s
 msrv: rust ## compile with the oldest Rust that is supported
 	scripts/check-msrv
 
+versions: setup ## run old versions of Kiln and this one on the same store, one after the other and at the same time
+	scripts/check-versions
+
 examples: setup ## compile the examples, and run those that use other packages and libraries on both drivers
 	cargo build --workspace --examples --bins --all-features
 	cargo build --package pipeline --package film_look --package tokio_service
@@ -236,4 +240,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv versions examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels
