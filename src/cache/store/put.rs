@@ -155,7 +155,7 @@ impl Store {
     /// Finds out whether the store is larger than its limit, or was not counted for long, and then collects.
     pub(crate) async fn look_at_limits(&self) {
         let max_age = self.0.settings.max_age;
-        let known = self.0.usage.read().await;
+        let known = self.0.usage.complete().await;
         let is_due = match known {
             Some(known) => known.is_old(max_age) || self.exceeds_limit(known.bytes),
             None => self.exists().await,

@@ -63,6 +63,11 @@ impl UsageFile {
         self.file.read().await.ok().flatten().map(Usage::of)
     }
 
+    /// Reads the hint, after the changes that are not in the file yet have been added.
+    pub(crate) async fn complete(&self) -> Option<Usage> {
+        if *self.carried() == 0 { self.read().await } else { self.add(0).await }
+    }
+
     /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known. If the hint cannot be
     /// written, the next change adds this one.
     pub(crate) async fn add(&self, difference: i64) -> Option<Usage> {
@@ -169,6 +174,18 @@ mod tests {
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(COUNTED));
         drop(held);
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1100));
+    }
+
+    #[test]
+    fn changes_made_while_the_lock_is_held_are_added_without_another_change() {
+        let (_directory, usage) = usage();
+        block_on(usage.set(None, COUNTED)).expect("it can be written");
+        let [_, lock] = usage.file.paths();
+        let held = hold(lock);
+        block_on(usage.add(ONE));
+        drop(held);
+        assert_eq!(block_on(usage.complete()).map(|usage| usage.bytes), Some(1050));
+        assert_eq!(block_on(usage.read()).map(|usage| usage.bytes), Some(1050));
     }
 
     #[test]
