@@ -102,6 +102,26 @@ fn puts_make_room_first() {
     assert!(size(root) <= LIMIT);
 }
 
+/// Another process writes a program, which takes room as those that are stored do.
+#[test]
+fn puts_make_room_beside_files_that_are_being_written() {
+    let directory = tempfile::tempdir().expect("there is disk space");
+    let root = directory.path();
+    fill(root, 2);
+    fs::write(root.join("v1/tmp/1-0-0.part"), [0; SIZE as usize]).expect("it can be written");
+    // It is counted when the limit is first kept.
+    fs::remove_file(root.join("v1/state")).expect("it was written");
+    block_on(async {
+        let rt = runtime(CacheConfig::at(root).max_bytes(LIMIT)).await;
+        for number in 2..6 {
+            rt.build(&module(number)).await.expect("it builds");
+            rt.drain().await;
+            assert!(size(root) <= LIMIT, "{} bytes", size(root));
+        }
+        assert_eq!((rt.stats().disk_writes, rt.stats().disk_skips), (4, 0));
+    });
+}
+
 #[test]
 fn a_process_that_only_loads_programs_keeps_a_lowered_limit() {
     let directory = tempfile::tempdir().expect("there is disk space");

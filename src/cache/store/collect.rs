@@ -194,11 +194,11 @@ pub(crate) async fn collect(layout: &Layout, goal: Goal) -> Collected {
     let shards: Vec<_> = shards(layout).collect().await;
     let folders: Vec<_> = shards.iter().map(|shard| shard.path.clone()).collect();
     let found = shards.into_iter().flat_map(|shard| shard.entries).collect();
-    let collected = reduce(layout, found, goal).await;
+    let collected = reduce(layout, found, being_written, goal).await;
     if !goal.dry_run {
         remove_empty(folders).await;
     }
-    Collected { swept, being_written, ..collected }
+    Collected { swept, ..collected }
 }
 
 /// Returns the size of the files that are being written.
@@ -230,11 +230,17 @@ async fn remove_empty(shards: Vec<PathBuf>) {
     }
 }
 
-/// Removes entries that a scan found until the goal is met.
-async fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Collected {
+/// Removes entries that a scan found until they meet the goal together with the files that are being written.
+async fn reduce(
+    layout: &Layout,
+    mut found: Vec<FoundEntry>,
+    being_written: u64,
+    goal: Goal,
+) -> Collected {
     let mut collected = Collected {
         entries: found.len() as u64,
         bytes: found.iter().map(|found| found.bytes).sum(),
+        being_written,
         ..Collected::default()
     };
     // Taken after the scan. Otherwise, entries that are put meanwhile would seem to be from the future.
@@ -245,7 +251,7 @@ async fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Coll
         (!is_too_large(entry), !is_in_future(entry, now), entry.used)
     });
     let fitting = found.iter().filter(|entry| !is_too_large(entry)).map(|entry| entry.bytes);
-    let mut fitting: u64 = fitting.sum();
+    let mut fitting = being_written + fitting.sum::<u64>();
     let too_many = goal.bytes.is_some_and(|most| fitting > most);
     let target = goal.target.filter(|_| too_many);
     for entry in &found {
@@ -466,7 +472,7 @@ mod tests {
             fs::remove_file(&entry.path).expect("it exists");
         }
         let goal = Goal { bytes: Some(20), target: Some(18), max_age: None, dry_run: false };
-        let collected = block_on(reduce(&store.layout, found, goal));
+        let collected = block_on(reduce(&store.layout, found, 0, goal));
         assert_eq!((collected.removed, collected.bytes_left()), (0, 18));
     }
 

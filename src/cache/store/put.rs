@@ -8,6 +8,7 @@ use super::health::Access;
 use super::layout::{Address, is_missing};
 use super::lock::{self, BackgroundLock, Try};
 use super::publish::publish;
+use super::usage::Usage;
 use super::{Inner, Settings, Storage, Store};
 use crate::error::Result;
 use crate::executor::{on_files, pause, run_in_background};
@@ -18,6 +19,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Number of attempts to collect, after which a program is not stored.
 const ATTEMPTS: u32 = 100;
+
+/// Bytes that the size hint includes for a file that is written next.
+#[derive(Clone, Copy, Debug)]
+struct Reservation {
+    bytes: u64,
+    /// Hint that includes them.
+    known: Option<Usage>,
+}
 
 impl Store {
     /// Stores a payload and the [rest](super::encode) of its file, replacing any file in its place. The caller calls
@@ -35,22 +44,22 @@ impl Store {
             return Storage::Limit { bytes, limit };
         }
         let _permit = puts.acquire().await;
-        if !self.reserve(bytes).await {
+        let Some(reservation) = self.reserve(bytes).await else {
             counters.disk_skips.add_one();
             return Storage::Full;
-        }
-        self.publish_reserved(address, [payload, rest], bytes).await
+        };
+        self.publish_reserved(address, [payload, rest], reservation).await
     }
 
-    /// Writes a file of `bytes` bytes, which the size hint includes already.
+    /// Writes a file for which bytes are reserved.
     async fn publish_reserved(
         &self,
         address: &Address,
         parts: [Vec<u8>; 2],
-        bytes: u64,
+        reservation: Reservation,
     ) -> Storage {
         let Inner { layout, settings, counters, usage, .. } = &*self.0;
-        let reserved = bytes as i64;
+        let Reservation { bytes, known } = reservation;
         let path = layout.entry(address);
         let (difference, storage) = match publish(layout, &path, parts, settings.durability).await {
             Ok(published) => match published.difference(bytes) {
@@ -70,15 +79,22 @@ impl Store {
                 (0, Storage::Failed(error.to_string()))
             }
         };
-        if difference != reserved {
-            usage.add(difference - reserved).await;
+        let mut change = difference - bytes as i64;
+        // A count since then may have missed the file. If it has not, the hint is too large until the next count.
+        let is_counted_again = settings.max_bytes.is_some()
+            && known.zip(usage.read().await).is_some_and(|(then, now)| now.is_counted_after(then));
+        if is_counted_again {
+            change += difference;
+        }
+        if change != 0 {
+            usage.add(change).await;
         }
         storage
     }
 
-    /// Adds bytes to the size hint, for a file that is written next, and makes room for them. Returns whether there is
-    /// room.
-    pub(super) async fn reserve(&self, bytes: u64) -> bool {
+    /// Adds bytes to the size hint, for a file that is written next, and makes room for them. Returns `None` if there is
+    /// no room.
+    async fn reserve(&self, bytes: u64) -> Option<Reservation> {
         let Inner { settings, usage, collecting, is_collection_due, .. } = &*self.0;
         let mut known = usage.add(bytes as i64).await;
         if known.is_none() {
@@ -92,25 +108,24 @@ impl Store {
             if is_old {
                 is_collection_due.store(true, SeqCst);
             }
-            return true;
+            return Some(Reservation { bytes, known });
         }
         let _collecting = collecting.lock().await;
         // Another put may have collected meanwhile. Its count does not include these bytes.
         for _ in 0..ATTEMPTS {
             match self.collect_now(self.goal_with_room(bytes)).await {
                 Ok(Some(collected)) => {
-                    let has_room = !self.exceeds_limit(collected.bytes_left() + bytes);
-                    if has_room {
-                        usage.add(bytes as i64).await;
+                    if self.exceeds_limit(collected.bytes_left() + bytes) {
+                        return None;
                     }
-                    return has_room;
+                    return Some(Reservation { bytes, known: usage.add(bytes as i64).await });
                 }
                 Ok(None) if pause(PAUSE).await.is_ok() => {}
                 Ok(None) | Err(_) => break,
             }
         }
         usage.add(-(bytes as i64)).await;
-        false
+        None
     }
 
     /// Returns the goal of collections.
@@ -240,5 +255,33 @@ impl Store {
             let root = self.0.root.display();
             tracing::warn!(%root, "the cache directory's disk is slow; some programs are not stored");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::super::usage::tests::counted_before;
+    use super::*;
+    use crate::digest::BuildKey;
+
+    #[test]
+    fn a_file_that_a_count_missed_is_in_the_size_hint() {
+        let directory = tempfile::tempdir().expect("there is disk space");
+        let store = block_on(Store::open(directory.path())).expect("it can be used");
+        let address = |number| Address { device: [1; 8], key: BuildKey([number; 32]) };
+        let put = |number| block_on(store.put(&address(number), vec![7; 1000], vec![7; 100]));
+        assert!(matches!(put(1), Storage::Stored));
+        block_on(store.collect_now(store.goal())).expect("there are threads");
+        let reservation = block_on(store.reserve(1100)).expect("there is room");
+        // As if another process had counted since then.
+        let known = reservation.known.map(counted_before);
+        block_on(store.collect_now(store.goal())).expect("there are threads");
+        let parts = [vec![7; 1000], vec![7; 100]];
+        let reservation = Reservation { known, ..reservation };
+        block_on(store.publish_reserved(&address(2), parts, reservation));
+        let known = block_on(store.0.usage.read()).expect("it was counted");
+        assert_eq!(known.bytes, 2200);
     }
 }

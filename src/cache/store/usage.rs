@@ -34,6 +34,11 @@ impl Usage {
         self.counted > now || now - self.counted > most.as_secs()
     }
 
+    /// Returns whether this hint comes from a later count than an earlier hint.
+    pub(crate) fn is_counted_after(&self, earlier: Self) -> bool {
+        self.counted != earlier.counted
+    }
+
     fn of([bytes, counted]: [u64; 2]) -> Self {
         Self { bytes, counted }
     }
@@ -112,7 +117,7 @@ impl UsageFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
 
     use futures::executor::block_on;
@@ -125,6 +130,11 @@ mod tests {
         let layout = Layout::new(directory.path());
         block_on(layout.create()).expect("it can be written");
         (directory, UsageFile::new(&layout))
+    }
+
+    /// Returns the hint as if the store had been counted a second earlier.
+    pub(in super::super) fn counted_before(usage: Usage) -> Usage {
+        Usage { counted: usage.counted - 1, ..usage }
     }
 
     const COUNTED: u64 = 1000;
