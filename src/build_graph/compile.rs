@@ -33,6 +33,7 @@ use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{self, Pool, Priority};
+use crate::process::resources;
 use crate::process::warning::RepeatedWarning;
 
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
@@ -540,7 +541,11 @@ impl Subject {
         for pause in PAUSES {
             match attempt().await {
                 Err(error) if error.kind() == ErrorKind::OutOfResources => {
-                    let dropped = self.graph.drop_idle_programs();
+                    // Programs in memory take no file descriptors.
+                    let dropped = match resources::is_lack_of_files(&error) {
+                        true => 0,
+                        false => self.graph.drop_idle_programs(),
+                    };
                     match OUT_OF_RESOURCES.due() {
                         Some(count) => tracing::warn!(
                             %error, dropped, count,

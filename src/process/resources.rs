@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::threads;
 
 /// Checks that file descriptors and address space are available for a compiler. Takes a few microseconds.
@@ -22,6 +22,20 @@ pub(crate) fn check() -> Result<()> {
         unix::check_memory()?;
     }
     Ok(())
+}
+
+/// Whether an operation failed for a lack of file descriptors: its error says so, or the process has too few for a
+/// compiler now. Drivers do not say what they lack.
+pub(crate) fn is_lack_of_files(error: &Error) -> bool {
+    #[cfg(unix)]
+    {
+        unix::names_files(error) || unix::check_files().is_err()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
+    }
 }
 
 /// Also checks that a process or a thread can be started. Takes about 50 microseconds.
@@ -65,13 +79,15 @@ fn check_for_threads(count: usize) -> Result<()> {
 
 #[cfg(unix)]
 mod unix {
+    use std::error::Error as _;
     use std::fs::File;
     use std::io;
+    use std::iter::successors;
     use std::os::fd::OwnedFd;
     use std::ptr;
     use std::sync::OnceLock;
 
-    use rustix::io::fcntl_dupfd_cloexec;
+    use rustix::io::{Errno, fcntl_dupfd_cloexec};
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
     use crate::error::{Error, ErrorKind, Result};
@@ -85,6 +101,15 @@ mod unix {
     fn exhausted(what: &str, error: impl Into<io::Error>) -> Error {
         let message = format!("the process has {what}; try again when some are free");
         Error::new(ErrorKind::OutOfResources, message).with_source(error.into())
+    }
+
+    /// Whether one of the causes of an error is that a file could not be opened for a lack of descriptors.
+    pub(super) fn names_files(error: &Error) -> bool {
+        let causes = successors(error.source(), |cause| (*cause).source());
+        let errors = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+        errors
+            .filter_map(Errno::from_io_error)
+            .any(|code| matches!(code, Errno::MFILE | Errno::NFILE))
     }
 
     pub(super) fn check_files() -> Result<()> {

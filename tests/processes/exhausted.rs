@@ -11,7 +11,7 @@ use std::path::Path;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Origin, Queue, Result, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::limits::Lowered;
 use support::test_name;
@@ -247,6 +247,27 @@ fn operations_recover_after_file_descriptors_are_exhausted() {
 #[test]
 fn operations_recover_after_the_address_space_is_exhausted() {
     run("memory");
+}
+
+/// Requests a program that is in memory, and that nobody holds, after a build that fails.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn hit_child() {
+    let rt = block_on(builder().device(variable(DEVICE)).build().into_future()).unwrap();
+    let build = |factor| block_on(rt.build(&module(factor)).into_future());
+    drop(build(1).unwrap());
+    let (failed, hit) = without("files", || (build(2).map(drop), build(1)));
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfResources);
+    assert_eq!(hit.expect("it needs no file").origin(), Origin::Memory);
+    assert_eq!(rt.stats().evictions, 0);
+    report("done", 1);
+}
+
+#[test]
+fn programs_stay_in_memory_when_file_descriptors_are_exhausted() {
+    block_on(on_each_device(async |rt: Runtime| {
+        Child::start_on(rt.device(), &test_name!("hit_child")).report();
+    }));
 }
 
 /// Runs on a runtime that has not run a task yet.
