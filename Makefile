@@ -41,6 +41,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
 	$(MAKE) --no-print-directory soak-instructions INSTRUCTIONS=400
 	$(MAKE) --no-print-directory soak-broken SECONDS_EACH=30
+	$(MAKE) --no-print-directory soak-services SERVICE_SECONDS=60
 	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=4 ONLY=piglit/,darktable/,silx/,pyfai/,gputools/
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-memory MEMORY_SECONDS=60
@@ -120,6 +121,13 @@ SECONDS_EACH = 300
 
 soak-broken: setup ## break compilers, the file limit and the memory at random for SECONDS_EACH on each driver: no failure is silent
 	KILN_TEST_TIER=full KILN_SOAK_SECONDS=$(SECONDS_EACH) scripts/test --test processes -- broken:: --nocapture
+
+# Each driver is used by a service with faults for this number of seconds, and before for a quarter of it by one without,
+# whose memory is compared.
+SERVICE_SECONDS = 600
+
+soak-services: setup services ## keep a service under load for SERVICE_SECONDS on each driver while its disk, files, Redis and helpers fail: no hang, no wrong result
+	KILN_TEST_TIER=full KILN_SOAK_SECONDS=$(SERVICE_SECONDS) scripts/test --test remote -- soak:: --nocapture
 
 # Each driver is used for this number of seconds by a service under a memory limit, and then for as many loads by a program
 # of the driver's calls.
@@ -240,4 +248,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv versions examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv versions examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-services soak-foreign kernels

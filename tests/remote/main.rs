@@ -19,6 +19,8 @@ mod services;
 mod shared_compiles;
 #[cfg(feature = "remote-redis")]
 mod slow;
+#[cfg(all(feature = "cli", feature = "opencl", feature = "remote-redis", target_os = "linux"))]
+mod soak;
 #[cfg(all(feature = "remote-redis", feature = "remote-webdav"))]
 mod tls;
 #[cfg(feature = "remote-redis")]

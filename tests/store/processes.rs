@@ -253,70 +253,18 @@ fn processes_that_link_compile_each_module_and_link_each_program_once() {
 /// Linux lists the holders of locks, so that a process can be stopped while it builds.
 #[cfg(target_os = "linux")]
 mod stopped {
-    use std::fs;
-    use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
-    use std::thread;
-
-    use kiln::BuildKey;
-    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use support::build_locks::stop_while_it_builds;
+    use support::signals::Stopped;
 
     use super::*;
 
     impl Bench {
         /// Starts a process, and stops it in the middle of a build.
-        fn start_and_stop_while_it_builds(&self) -> Child {
-            let mut child = self.start(PATIENT);
-            let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
-            loop {
-                if self.is_building(child.id()) {
-                    kill_process(pid, Signal::STOP).expect("it exists");
-                    waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
-                    // Checked again after it has stopped: it may have ended that build just before.
-                    if self.is_building(child.id()) {
-                        return child;
-                    }
-                    kill_process(pid, Signal::CONT).expect("it exists");
-                }
-                assert!(!child.has_ended(), "it ended without a build");
-                thread::sleep(Duration::from_micros(200));
-            }
+        fn start_and_stop_while_it_builds(&self) -> (Child, Stopped) {
+            let child = self.start(PATIENT);
+            let stopped = stop_while_it_builds(&self.store(), child.id(), Instant::now() + PATIENT);
+            (child, stopped.expect("it builds programs"))
         }
-
-        /// Whether a process holds the build lock of a program that is not stored yet.
-        fn is_building(&self, process: u32) -> bool {
-            let stored: Vec<_> =
-                stores::entries(&self.store()).iter().map(|entry| lock_name(entry.key())).collect();
-            locks_held(&self.root().join("v1/lock"), process)
-                .iter()
-                .any(|name| name.starts_with("build-") && !stored.contains(name))
-        }
-    }
-
-    /// Returns the name of the build lock of a key; several keys may share one.
-    fn lock_name(key: BuildKey) -> String {
-        let [.., high, low] = *key.as_bytes();
-        format!("build-{:03x}", u16::from_be_bytes([high, low]) % 1024)
-    }
-
-    /// Returns the files of a directory that a process has locked, according to the system.
-    fn locks_held(directory: &Path, process: u32) -> Vec<String> {
-        let Ok(files) = directory.read_dir() else { return Vec::new() };
-        let locks = fs::read_to_string("/proc/locks").expect("Linux lists locks");
-        let held: Vec<u64> = locks
-            .lines()
-            .filter_map(|line| {
-                let words: Vec<_> = line.split_whitespace().collect();
-                let [_, "FLOCK", _, _, holder, file, ..] = words[..] else { return None };
-                let holder: u32 = holder.parse().ok()?;
-                (holder == process).then(|| file.rsplit(':').next()?.parse().ok())?
-            })
-            .collect();
-        files
-            .filter_map(Result::ok)
-            .filter(|file| file.metadata().is_ok_and(|metadata| held.contains(&metadata.ino())))
-            .map(|file| file.file_name().to_string_lossy().into_owned())
-            .collect()
     }
 
     #[test]
@@ -326,7 +274,7 @@ mod stopped {
             let victim = bench.start_and_stop_while_it_builds();
             let stored = stores::entries(&bench.store()).len() as u64;
             let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
-            drop(victim); // SIGKILL also ends stopped processes.
+            drop(victim); // The child first: SIGKILL also ends stopped processes.
             let reports: Vec<_> = others.into_iter().map(Child::report).collect();
             assert_eq!(sum(&reports, "compiles"), ALL - stored, "{reports:#?}");
             assert_eq!(sum(&reports, "timeouts"), 0, "the lock is free with its holder");

@@ -10,6 +10,7 @@ use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use support::limits::Lowered;
 use support::scripts;
+use support::signals;
 
 use super::counts::{Counts, Disturbance, Survivable, Watch};
 
@@ -182,13 +183,5 @@ fn resume(stopped: &[Pid]) {
 
 /// Returns the children of this process that compile.
 fn victims() -> Vec<Pid> {
-    let own = std::process::id().to_string();
-    let victim = |entry: fs::DirEntry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (name, fields) = stat.split_once('(')?.1.rsplit_once(") ")?;
-        let is_victim = VICTIMS.contains(&name) && fields.split(' ').nth(1) == Some(&own);
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        if is_victim { Pid::from_raw(pid) } else { None }
-    };
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(victim).collect()
+    signals::children(std::process::id(), &VICTIMS)
 }

@@ -109,6 +109,12 @@ impl Redis {
         format!("redis://{}/0/kiln", self.address())
     }
 
+    /// Returns the number of the server's process.
+    #[cfg(all(feature = "cli", feature = "opencl", feature = "remote-redis", target_os = "linux"))]
+    pub(crate) fn process(&self) -> u32 {
+        self.0.process.id()
+    }
+
     /// Sends one command, and returns the content of the answer; `None` for nil.
     pub(crate) fn send(&self, words: &[&[u8]]) -> Option<Vec<u8>> {
         let mut client = Client::connect(self.address());

@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "a log tells what a test ran on")]
 
+#[cfg(target_os = "linux")]
+pub mod build_locks;
 pub mod chains;
 pub mod children;
 pub mod entries;
@@ -23,6 +25,8 @@ pub mod processes;
 pub mod scopes;
 pub mod scripts;
 pub mod share;
+#[cfg(target_os = "linux")]
+pub mod signals;
 pub mod simulation;
 pub mod specialized;
 pub mod stores;
