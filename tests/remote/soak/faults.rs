@@ -14,8 +14,9 @@ use support::signals::{Stopped, children};
 use support::stores;
 
 use super::HANGS;
+use super::folder::Folder;
 use super::records::Clock;
-use super::service::{Folder, HOLDER, SERVICE};
+use super::service::{HOLDER, SERVICE};
 use crate::machines::proxy::{Mode, Proxy};
 use crate::machines::services::Redis;
 
@@ -141,7 +142,7 @@ impl Disturber<'_> {
                 self.cause(fault);
             }
         }
-        self.sleep(self.pace.rest.end);
+        self.sleep(self.pace.rest.end.max(1000));
     }
 
     fn has_ended(&self) -> bool {
@@ -200,13 +201,13 @@ impl Disturber<'_> {
         fs::remove_file(&path).expect("it is there");
     }
 
-    /// Has the service request some programs, which no process has requested, and sleeps.
+    /// Makes the service request some programs that no process has requested, and sleeps.
     fn request_and_sleep(&mut self, milliseconds: u64) {
         self.request_new(SERVICE, self.pace.requested);
         self.sleep(milliseconds);
     }
 
-    /// Has a process request programs that no process has requested.
+    /// Makes a process request programs that no process has requested.
     fn request_new(&mut self, name: &str, count: u32) -> Range<u32> {
         let first = FIRST + self.requested;
         self.requested += count;

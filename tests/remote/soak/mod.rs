@@ -7,6 +7,7 @@
 #![allow(clippy::print_stderr, reason = "a log states the faults, and how the requests ended")]
 
 mod faults;
+mod folder;
 mod records;
 mod service;
 mod verdict;
@@ -24,8 +25,9 @@ use support::tools::has_tool;
 use support::{builder, on_a_device_with, stores, tier};
 
 use self::faults::{Disturber, Fault, Pace, Process, wait_until_ready};
+use self::folder::Folder;
 use self::records::{Clock, Records, Source};
-use self::service::{FOLDER, Folder, HOLDER, MEMORY_LIMIT, PAUSE, REMOTE, SERVICE, STORE_LIMIT};
+use self::service::{FOLDER, HOLDER, MEMORY_LIMIT, PAUSE, REMOTE, SERVICE, STORE_LIMIT};
 use self::verdict::Run;
 use crate::machines::proxy::Proxy;
 use crate::machines::services::Redis;
@@ -160,7 +162,7 @@ impl Service<'_> {
         self.end(HOLDER, holder, &faults);
         let (mut requests, samples) = Records::load(&folder.records());
         requests.retain(|request| request.end > span.start);
-        (Run { faults, requests, samples, span }, stats)
+        (Run { patience: self.patience(), faults, requests, samples, span }, stats)
     }
 
     fn pace(&self) -> Pace {
@@ -176,6 +178,11 @@ impl Service<'_> {
                 Pace { fault: 200..500, rest: 100..200, slow: 1000, requested: 2, compiled: 18 }
             }
         }
+    }
+
+    /// Returns the time beyond faults that a request may take. Short runs are for busy systems, too.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(if self.seconds >= MEDIUM { 10 } else { 60 })
     }
 
     fn variables(

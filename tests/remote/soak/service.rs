@@ -20,6 +20,7 @@ use support::children::{Child, DEVICE, report, variable};
 use support::limits::Lowered;
 use support::test_name;
 
+use super::folder::Folder;
 use super::records::{Clock, Outcome, Record, Records, Request, Sample};
 use super::{HANGS, SEED};
 
@@ -58,59 +59,6 @@ const BURST: u32 = 18;
 
 /// Elements of the buffers.
 const LEN: usize = 256;
-
-/// Folder that the processes and their parent share.
-#[derive(Clone)]
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub(super) fn store(&self) -> PathBuf {
-        self.file("store")
-    }
-
-    pub(super) fn records(&self) -> PathBuf {
-        self.file("records")
-    }
-
-    /// Returns the file that exists as long as the processes are to run.
-    pub(super) fn running(&self) -> PathBuf {
-        self.file("running")
-    }
-
-    /// Returns the file that exists once a process of this name makes its requests.
-    pub(super) fn ready(&self, name: &str) -> PathBuf {
-        self.file(&format!("{name} ready"))
-    }
-
-    /// Returns the file that exists while the service opens all descriptors but the number in the file.
-    pub(super) fn descriptors(&self) -> PathBuf {
-        self.file("descriptors")
-    }
-
-    /// Returns the file that tells a process which programs to request at once.
-    fn order(&self, name: &str) -> PathBuf {
-        self.file(&format!("{name} order"))
-    }
-
-    /// Tells a process to request programs at once.
-    pub(super) fn write_order(&self, name: &str, programs: &Range<u32>) {
-        let new = self.file("new order");
-        fs::write(&new, format!("{} {}", programs.start, programs.end)).expect("there is space");
-        fs::rename(new, self.order(name)).expect("it is there");
-    }
-
-    /// Returns the programs that a process is told to request. The file is absent at first, and cannot be read without
-    /// descriptors.
-    fn read_order(&self, name: &str) -> Option<Range<u32>> {
-        let text = fs::read_to_string(self.order(name)).ok()?;
-        let (start, end) = text.split_once(' ')?;
-        Some(start.parse().ok()?..end.parse().ok()?)
-    }
-}
 
 /// Names of the processes.
 pub(super) const SERVICE: &str = "service";

@@ -8,14 +8,16 @@ use std::time::Duration;
 use super::faults::{Fault, Interval};
 use super::records::{Outcome, Request, Sample, Source};
 
-/// Time beyond the faults after which a request counts as hanging.
-const HANGS: Duration = Duration::from_secs(10);
-
 /// Time after a lack of descriptors in which requests may still fail.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Time after a fault in which requests count as those after it.
+const AFTER: Duration = Duration::from_secs(2);
+
 /// Records of a run.
 pub(super) struct Run {
+    /// Time beyond the faults after which a request counts as hanging.
+    pub(super) patience: Duration,
     pub(super) faults: Vec<Interval>,
     pub(super) requests: Vec<Request>,
     pub(super) samples: Vec<Sample>,
@@ -65,12 +67,12 @@ impl Run {
             Outcome::Wrong(how) => format!("wrong results: {how}"),
             Outcome::Failed { message, is_plausible } => {
                 let may_fail = *is_plausible && self.lacks_descriptors(request);
-                if may_fail && beyond <= HANGS {
+                if may_fail && beyond <= self.patience {
                     return None;
                 }
                 format!("failed: {message}")
             }
-            Outcome::Right(_) if beyond > HANGS => "hung".to_owned(),
+            Outcome::Right(_) if beyond > self.patience => "hung".to_owned(),
             Outcome::Right(_) => return None,
         };
         let mut text = format!(
@@ -80,7 +82,7 @@ impl Run {
             request.end.saturating_sub(self.span.start),
         );
         for Interval { fault, time } in &self.faults {
-            let near = time.start.saturating_sub(HANGS)..time.end + HANGS;
+            let near = time.start.saturating_sub(self.patience)..time.end + self.patience;
             if !overlap(&near, &(request.begin..request.end)).is_zero() {
                 let [start, end] =
                     [time.start, time.end].map(|t| t.saturating_sub(self.span.start));
@@ -132,18 +134,14 @@ impl Run {
     /// Returns the numbers of requests around the faults of a kind.
     pub(super) fn around(&self, fault: Fault) -> Around {
         let mut around = Around::default();
-        for (at, interval) in self.faults.iter().enumerate() {
-            if interval.fault != fault {
-                continue;
-            }
+        for interval in self.faults.iter().filter(|interval| interval.fault == fault) {
             around.faults += 1;
             around.time += interval.time.end - interval.time.start;
-            let next = self.faults.get(at + 1).map_or(self.span.end, |next| next.time.start);
+            let after = interval.time.end..interval.time.end + AFTER;
             for request in &self.requests {
                 let is_right = matches!(request.outcome, Outcome::Right(_));
                 if overlap(&interval.time, &time(request)).is_zero() {
-                    let is_after = (interval.time.end..next).contains(&request.begin);
-                    around.right_after += usize::from(is_after && is_right);
+                    around.right_after += usize::from(after.contains(&request.begin) && is_right);
                     continue;
                 }
                 around.right_during +=
@@ -193,7 +191,7 @@ pub(super) struct Around {
     pub(super) time: Duration,
     /// Requests that began in a fault and had the right results.
     pub(super) right_during: usize,
-    /// Requests with the right results that began after a fault and before the next one.
+    /// Requests with the right results that began soon after a fault.
     pub(super) right_after: usize,
     pub(super) failed: usize,
     /// Longest time of a request that a fault was in, and without the time of the faults.
