@@ -71,9 +71,6 @@ pub(super) struct Pace {
     pub(super) compiled: u32,
 }
 
-/// Number of descriptors that are left in a fault. A compile takes up to 16.
-const DESCRIPTORS: Range<u64> = 0..24;
-
 /// Number of programs that the other process builds when it is to be stopped.
 const HELD: u32 = 8;
 
@@ -114,6 +111,8 @@ pub(super) struct Disturber<'a> {
     pub(super) proxy: &'a Proxy,
     pub(super) service: &'a Process,
     pub(super) holder: &'a Process,
+    /// Number of descriptors that are left in a fault.
+    pub(super) descriptors: Range<u64>,
     /// Faults so far.
     pub(super) intervals: Vec<Interval>,
     /// Number of programs that faults requested.
@@ -167,7 +166,7 @@ impl Disturber<'_> {
         let begin = self.clock.now();
         match fault {
             Fault::Descriptors => {
-                let left = self.rng.u64(DESCRIPTORS);
+                let left = self.rng.u64(self.descriptors.clone());
                 self.with_file("descriptors", &left.to_string(), milliseconds);
             }
             Fault::SlowDisk => self.with_file("slow", "", milliseconds),

@@ -13,6 +13,7 @@ mod service;
 mod verdict;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -149,6 +150,7 @@ impl Service<'_> {
             proxy: &proxy,
             service: &service,
             holder: &holder,
+            descriptors: descriptors(self.device),
             intervals: Vec::new(),
             requested: 0,
         };
@@ -219,6 +221,12 @@ impl Service<'_> {
         assert!(is_well, "{SEED}={}, the {name}, {status}, after {last:?}:\n{output}", self.seed);
         output.lines().filter_map(|line| number_of(line.strip_prefix("report ")?)).collect()
     }
+}
+
+/// Returns the numbers of descriptors that are left in a fault. A compile takes up to 16. PoCL ends the process if it
+/// cannot open a library when a kernel is launched.
+fn descriptors(device: &Device) -> Range<u64> {
+    if device.platform.contains("Portable Computing Language") { 32..64 } else { 0..24 }
 }
 
 /// Compiles the library with the disk that has faults.
