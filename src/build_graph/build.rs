@@ -127,7 +127,12 @@ async fn compile(
     // processes could otherwise wait for each other.
     let linkage = subject.linkage().await?;
     let turn = match turn {
-        Some(turn) => turn,
+        Some(turn) => {
+            if let Some(built) = subject.begin_turn(turn, miss).await? {
+                return Ok(Made::Found(built));
+            }
+            turn
+        }
         None => match subject.find_or_take_turn(Purpose::Build, miss).await? {
             Either::Left(built) => return Ok(Made::Found(built)),
             Either::Right(taken) => turn.insert(taken),
@@ -192,7 +197,7 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
             }
             let room = subject.room_to_save().await;
             // From here on, the next compile may begin.
-            let Turn { slot, lock } = turn;
+            let Turn { slot, lock, .. } = turn;
             drop(slot);
             if room.is_some() {
                 subject.save(in_flight.node(), &built, took, publish).await;

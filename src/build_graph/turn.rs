@@ -61,6 +61,8 @@ pub(super) struct Turn {
     /// Permission for this purpose. Returned while the process waits for another machine.
     pub(super) slot: Option<SemaphoreGuardArc>,
     pub(super) lock: BackgroundLock,
+    /// Whether the process has waited in vain for the one that holds the build lock. It does not wait again.
+    pub(super) has_given_up: bool,
 }
 
 impl Subject {
@@ -100,22 +102,39 @@ impl Subject {
         }
     }
 
-    /// Turns the permission to ask into the one to build, if the build can begin at once. Otherwise, other processes have
-    /// their turn, and do not ask again if this one `has_asked`.
+    /// Turns the permission to ask into the one to build, if the build can begin at once or this process has given up
+    /// waiting for another one. Otherwise, other processes have their turn, and do not ask again if this one `has_asked`.
     pub(super) async fn continue_to_build(&self, turn: Turn, has_asked: bool) -> Option<Turn> {
-        let Turn { slot, lock } = turn;
+        let Turn { slot, lock, has_given_up } = turn;
         drop(slot);
+        if has_given_up {
+            // There is no lock to leave to other processes.
+            return Some(Turn { slot: None, lock, has_given_up });
+        }
         // The objects of a linked program have locks of their own. They are gathered while no lock is held.
         if !self.is_link()
             && let Some(slot) = self.try_permit(Purpose::Build)
         {
-            return Some(Turn { slot: Some(slot), lock });
+            return Some(Turn { slot: Some(slot), lock, has_given_up });
         }
         match self.graph().disk() {
             Some(disk) if has_asked => disk.store().release_asked(lock, self.key()).await,
             _ => lock.release().await,
         }
         None
+    }
+
+    /// Waits for the permission to build, if a turn is without one. Returns the program if the disk has it by then.
+    pub(super) async fn begin_turn(
+        self: &Arc<Self>,
+        turn: &mut Turn,
+        miss: &mut Option<Miss>,
+    ) -> Result<Option<Arc<Built>>> {
+        if turn.slot.is_some() {
+            return Ok(None);
+        }
+        turn.slot = Some(self.permit(Purpose::Build).await);
+        self.find_on_disk(miss).await
     }
 
     /// Loads the program from the disk, or waits for this process's turn to ask for it or to build it. While another
@@ -129,6 +148,7 @@ impl Subject {
             return Ok(Either::Right(Turn {
                 slot: Some(self.permit(purpose).await),
                 lock: BackgroundLock::new(None),
+                has_given_up: false,
             }));
         };
         // The lock is tried only by builds that can go on at once, so that few files are open, and other
@@ -150,12 +170,14 @@ impl Subject {
                         return Ok(Either::Right(Turn {
                             slot: Some(slot),
                             lock: BackgroundLock::new(Some(lock)),
+                            has_given_up: false,
                         }));
                     }
                     Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
                         return Ok(Either::Right(Turn {
                             slot: Some(slot),
                             lock: BackgroundLock::new(None),
+                            has_given_up: false,
                         }));
                     }
                 }
@@ -169,7 +191,8 @@ impl Subject {
             if self.is_over(disk, wait).await {
                 disk.counters.lock_timeouts.add_one();
                 let slot = Some(self.permit(purpose).await);
-                return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
+                let lock = BackgroundLock::new(None);
+                return Ok(Either::Right(Turn { slot, lock, has_given_up: true }));
             }
             executor::pause(next_pause(wait.since.elapsed())).await?;
             slot = self.try_permit(purpose);

@@ -136,6 +136,37 @@ fn builds_behind_a_claimed_one_go_on() {
     });
 }
 
+/// Another runtime on the same disk compiles the program, and does not end. No thread is free to compile when the build
+/// has asked the remote cache.
+#[test]
+fn a_build_waits_once_for_a_process_that_does_not_end() {
+    let _alone = LogCapture::begin();
+    let Some(redis) = Redis::start(&[]) else { return };
+    let machine = Machine::new();
+    let simulator = machines::simulator();
+    block_on(async {
+        let other = machine.start(machine.cache(&redis.url())).await;
+        let endless = machine.simulator.pause_compiles();
+        let compiling = other.build(&module(1)).start();
+        eventually("the other one compiles", async || machine.simulator.counts().builds == 1).await;
+        let cache = machine.cache(&redis.url()).build_wait(Duration::from_millis(500));
+        let builder = Runtime::builder().simulator(&simulator);
+        let builder = builder.compile_workers(std::num::NonZeroUsize::MIN);
+        let rt = builder.cache(cache).build().await.expect("it starts");
+        let busy = simulator.pause_compiles();
+        let first = rt.build(&module(2)).start();
+        eventually("the only thread compiles", async || simulator.counts().builds == 1).await;
+        let waiting = rt.build(&module(1)).start();
+        eventually("the wait is over", async || rt.stats().lock_timeouts == 1).await;
+        drop(busy);
+        first.await.expect("it builds");
+        assert_eq!(waiting.await.expect("it builds").origin(), Origin::Compiled);
+        assert_eq!(rt.stats().lock_timeouts, 1, "{:?}", rt.stats());
+        drop(endless);
+        compiling.await.expect("it builds");
+    });
+}
+
 #[test]
 fn a_claim_whose_machine_is_gone_costs_a_wait_and_is_replaced() {
     let Some(redis) = Redis::start(&[]) else { return };
