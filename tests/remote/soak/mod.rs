@@ -132,6 +132,7 @@ impl Service<'_> {
         let redis = redis.expect("it can be started");
         let proxy = Proxy::to(redis.address());
         let pace = self.pace();
+        let slow = Duration::from_millis(pace.slow);
         compile_disk(&folder.file(DISK));
         fs::write(folder.running(), "").unwrap();
         let limit = Duration::from_secs(2 * seconds) + 4 * HANGS;
@@ -164,7 +165,7 @@ impl Service<'_> {
         self.end(HOLDER, holder, &faults);
         let (mut requests, samples) = Records::load(&folder.records());
         requests.retain(|request| request.end > span.start);
-        (Run { patience: self.patience(), faults, requests, samples, span }, stats)
+        (Run { patience: self.patience(), slow, faults, requests, samples, span }, stats)
     }
 
     fn pace(&self) -> Pace {

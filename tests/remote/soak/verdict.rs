@@ -18,6 +18,8 @@ const AFTER: Duration = Duration::from_secs(2);
 pub(super) struct Run {
     /// Time beyond the faults after which a request counts as hanging.
     pub(super) patience: Duration,
+    /// Time that a call takes with a slow disk.
+    pub(super) slow: Duration,
     pub(super) faults: Vec<Interval>,
     pub(super) requests: Vec<Request>,
     pub(super) samples: Vec<Sample>,
@@ -49,11 +51,16 @@ fn time(request: &Request) -> Range<Duration> {
 }
 
 impl Run {
-    /// Returns how long a request took besides the faults in its time.
+    /// Returns how long a request took besides the faults in its time. A slow disk is a fault until its last call ends.
     fn beyond_faults(&self, request: &Request) -> Duration {
-        let time = time(request);
-        let faulty: Duration = self.faults.iter().map(|fault| overlap(&fault.time, &time)).sum();
-        (time.end - time.start).saturating_sub(faulty)
+        let (mut since, mut beyond) = (request.begin, Duration::ZERO);
+        for Interval { fault, time } in &self.faults {
+            let last = if *fault == Fault::SlowDisk { self.slow } else { Duration::ZERO };
+            let (start, end) = (time.start.min(request.end), (time.end + last).min(request.end));
+            beyond += start.saturating_sub(since);
+            since = since.max(end);
+        }
+        beyond + request.end.saturating_sub(since)
     }
 
     /// Returns what is wrong with the service.
