@@ -13,7 +13,7 @@ use super::declaration::Parameter;
 use super::pointer_uses::AccessOperands;
 use crate::compiler::spirv::edit::Location;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
-use crate::compiler::spirv::file_name;
+use crate::compiler::spirv::{file_name, user_symbol};
 
 /// Maximum number of values that are followed for one access.
 const MAX_VALUES: usize = 256;
@@ -178,7 +178,7 @@ impl<'a, 'm> Search<'a, 'm> {
         Self {
             definitions,
             parameters: parameters.collect(),
-            names: names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect(),
+            names: names.filter_map(|i| Some((i.word(0)?, user_symbol(i.string(1)?)))).collect(),
             built_ins: module.built_ins().collect(),
         }
     }

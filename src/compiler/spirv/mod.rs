@@ -58,7 +58,7 @@ pub(crate) use lines::{file_name, is_same_code, name_standard_input, remove_debu
 pub(crate) use meaning::{is_known_class, unfit_built_in};
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
-pub(crate) use names::{own_names, user_name};
+pub(crate) use names::{own_names, user_name, user_symbol};
 pub(crate) use recursion::recursive_function;
 pub(crate) use reflect::exported_names;
 pub(crate) use remove::{VERSION as REMOVER, remove_definitions};

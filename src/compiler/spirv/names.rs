@@ -15,13 +15,28 @@ use crate::error::{Error, Result};
 /// Beginning of a kernel's name in a module whose names are Kiln's own.
 const PREFIX: &str = "kiln_kernel_";
 
+/// Beginning of the name of a variable outside of functions in such a module.
+const VARIABLE: &str = "kiln_variable_";
+
+/// Beginning of the name of a struct, or of a type without known members, in such a module.
+const TYPE: &str = "kiln_type_";
+
+/// Beginning of the name of a value inside of a function in such a module.
+const VALUE: &str = "kiln_value_";
+
 /// Returns the name that users know a kernel by.
 pub(crate) fn user_name(name: &str) -> &str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
-/// Gives all kernels and functions of a module names that Kiln made, removes the kernels for which `is_kept` does not
-/// hold, and the exports: nothing is linked with the module any more. Code stays as it is.
+/// Returns the name that users know a variable, a type or a value by.
+pub(crate) fn user_symbol(name: &str) -> &str {
+    let prefixes = [VARIABLE, TYPE, VALUE].iter();
+    prefixes.filter_map(|prefix| name.strip_prefix(prefix)).next().unwrap_or(name)
+}
+
+/// Gives all kernels, functions, variables and types of a module names that Kiln made, removes the kernels for which
+/// `is_kept` does not hold, and the exports: nothing is linked with the module any more. Code stays as it is.
 ///
 /// # Errors
 ///
@@ -42,6 +57,7 @@ pub(crate) fn own_names(module: &mut Module, is_kept: impl Fn(&str) -> bool) -> 
     }
     let entries = rename_entry_points(module);
     rename_functions(module, &entries);
+    rename_symbols(module);
     rename_in_strings(module, &entries.into_values().collect());
     Ok(())
 }
@@ -128,6 +144,38 @@ fn rename_functions(module: &mut Module, entries: &HashMap<u32, String>) {
         };
         names.push(Op::Name, [id].into_iter().chain(string_words(&name)).collect::<Vec<_>>());
     }
+}
+
+/// Renames variables, types and the values inside of functions. LLVM has names for structs and for types whose members
+/// are not known: drivers take those of some names for images, samplers or queues. Parameters keep their names.
+fn rename_symbols(module: &mut Module) {
+    let mut prefixes = HashMap::new();
+    for i in module.section(Section::Globals).iter() {
+        let prefix = match i.op() {
+            Some(Op::Variable) => VARIABLE,
+            Some(Op::TypeStruct | Op::TypeOpaque) => TYPE,
+            _ => continue,
+        };
+        prefixes.extend(i.result().map(|id| (id, prefix)));
+    }
+    for i in module.functions.iter().flat_map(|function| function.body.iter()) {
+        if !matches!(i.op(), Some(Op::Function | Op::FunctionParameter)) {
+            prefixes.extend(i.result().map(|id| (id, VALUE)));
+        }
+    }
+    let mut renamed = Stream::default();
+    for i in module.section(Section::Names).iter() {
+        let id = i.word(0).filter(|_| i.op() == Some(Op::Name));
+        match id.and_then(|id| Some((id, prefixes.get(&id)?))) {
+            Some((id, prefix)) => {
+                let name = format!("{prefix}{}", user_symbol(i.string(1).unwrap_or_default()));
+                let words = [id].into_iter().chain(string_words(&name));
+                renamed.push(Op::Name, words.collect::<Vec<_>>());
+            }
+            None => renamed.push_instruction(&i),
+        }
+    }
+    *module.section_mut(Section::Names) = renamed;
 }
 
 /// Renames the kernels in clang's descriptions of their parameters, such as `kernel_arg_type.saxpy.float,float*,`.

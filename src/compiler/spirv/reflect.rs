@@ -10,7 +10,7 @@ use rspirv::spirv::{
 
 use super::grammar::Shape;
 use super::module::Linkage;
-use super::names::user_name;
+use super::names::{user_name, user_symbol};
 use super::record::{self, DEBUG_ENTRY_POINT, INSTRUCTION_SETS};
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{ByteOrder, Header, Instruction, Instructions, Words, byte_order};
@@ -137,7 +137,7 @@ impl<'m> Index<'m> {
             }
             Op::Name => {
                 let name = instruction.string(1).filter(|name| is_short(name))?;
-                self.names.insert(word(0)?, name);
+                self.names.insert(word(0)?, user_symbol(name));
             }
             Op::Capability => {
                 self.has_function_pointers |= word(0)? == Capability::FunctionPointersINTEL as u32;

@@ -3,7 +3,7 @@
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
 use super::super::module::{Module, Section};
-use super::super::names::{own_names, user_name};
+use super::super::names::{own_names, user_name, user_symbol};
 use super::super::recursion::recursive_function;
 use super::super::stream::string_words;
 use super::{Builder, KERNEL};
@@ -111,6 +111,34 @@ fn functions_get_names_that_no_reader_knows() {
     let before = own.assemble();
     own_names(&mut own, |_| true).unwrap();
     assert_eq!(own.assemble(), before, "names are given once");
+}
+
+#[test]
+fn variables_types_and_values_get_names_that_no_reader_knows() {
+    let names_of = |name: &str| {
+        let builder = Builder::new().text(Op::EntryPoint, &[KERNEL, 10], "saxpy");
+        let builder = (3..=7).fold(builder, |builder, id| builder.text(Op::Name, &[id], name));
+        let builder = builder.op(Op::TypeVoid, &[1]).op(Op::TypeInt, &[2, 32, 0]);
+        let builder = builder.op(Op::TypeStruct, &[3, 2]).op(Op::TypePointer, &[8, 4, 3]);
+        let builder = builder.op(Op::Variable, &[8, 4, 4]).op(Op::TypeFunction, &[9, 1, 8]);
+        let builder = builder.op(Op::Function, &[1, 10, 0, 9]).op(Op::FunctionParameter, &[8, 5]);
+        let builder = builder.op(Op::Label, &[6]).op(Op::Undef, &[2, 7]).op(Op::Return, &[]);
+        let mut own = Module::parse(builder.op(Op::FunctionEnd, &[]).bytes()).unwrap();
+        own_names(&mut own, |_| true).unwrap();
+        let before = own.assemble();
+        own_names(&mut own, |_| true).unwrap();
+        assert_eq!(own.assemble(), before, "names are given once");
+        let all = own.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name));
+        let all = all.filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())));
+        all.filter(|(id, _)| *id != 10).collect::<Vec<_>>()
+    };
+    let name = "opencl.sampler_t";
+    for (id, own) in names_of(name) {
+        // Parameters keep their names.
+        assert_eq!(own.starts_with("kiln_"), id != 5, "{own}");
+        assert_eq!(user_symbol(&own), name);
+    }
+    assert_eq!(names_of(name).len(), 5);
 }
 
 #[test]
