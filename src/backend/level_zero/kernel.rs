@@ -18,6 +18,7 @@ use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
+use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -141,7 +142,7 @@ impl LzKernel {
         signal: ze_event_handle_t,
         wait: &WaitList,
     ) -> Result<()> {
-        check_count(&self.name, self.parameters.len(), arguments.len())?;
+        check_count(self.user_name(), self.parameters.len(), arguments.len())?;
         let context = &self.modules.context;
         let mut bound = lock(&self.bound);
         for (index, argument) in (0..).zip(arguments) {
@@ -161,7 +162,10 @@ impl LzKernel {
             )
         };
         check(appended).map_err(|code| {
-            context.error(code, format!("the driver refused the launch of kernel `{}`", self.name))
+            context.error(
+                code,
+                format!("the driver refused the launch of kernel `{}`", self.user_name()),
+            )
         })
     }
 
@@ -210,7 +214,7 @@ impl LzKernel {
             unsafe { (context.api.zeKernelSetArgumentValue)(kernel.raw(), index, size, pointer) };
         check(set).map_err(|code| {
             let message =
-                format!("kernel `{}`: {argument} does not fit parameter {index}", self.name);
+                format!("kernel `{}`: {argument} does not fit parameter {index}", self.user_name());
             code.error_of(code.argument_kind(), message)
         })?;
         held.record(identity);
@@ -236,7 +240,7 @@ impl LzKernel {
         };
         Err(Error::invalid(format!(
             "kernel `{}`, parameter {index}: given {argument}, expected {expected}",
-            self.name
+            self.user_name()
         )))
     }
 
@@ -273,8 +277,10 @@ impl LzKernel {
         // SAFETY: the kernel is alive and locked.
         let set = unsafe { (api.zeKernelSetGroupSize)(bound.kernel.raw(), x, y, z) };
         check(set).map_err(|code| {
-            let message =
-                format!("kernel `{}`: the driver refused the local size {group:?}", self.name);
+            let message = format!(
+                "kernel `{}`: the driver refused the local size {group:?}",
+                self.user_name()
+            );
             code.error_of(code.argument_kind(), message)
         })?;
         bound.group = Some(group);
@@ -297,7 +303,7 @@ impl LzKernel {
         // SAFETY: the kernel is alive and locked.
         let set = unsafe { set_offset(bound.kernel.raw(), x, y, z) };
         check(set).map_err(|code| {
-            let name = &self.name;
+            let name = self.user_name();
             code.error(format!("kernel `{name}`: the driver refused the offset {offset:?}"))
         })?;
         bound.offset = offset;
@@ -353,13 +359,18 @@ impl LzKernel {
         Ok(three)
     }
 
+    /// Returns the name that users know the kernel by, for messages.
+    fn user_name(&self) -> &str {
+        user_name(&self.name)
+    }
+
     /// Returns a number of work-items or work-groups as Level Zero takes it.
     fn checked_size(&self, size: usize) -> Result<u32> {
         u32::try_from(size).map_err(|_| {
             Error::invalid(format!(
                 "kernel `{}`: {size} work-items, with their offset, are more than the limit of \
                  Level Zero, {} per dimension; split the launch, or use more dimensions",
-                self.name,
+                self.user_name(),
                 u32::MAX
             ))
         })

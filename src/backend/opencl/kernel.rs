@@ -25,6 +25,7 @@ use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
+use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -107,7 +108,7 @@ impl ClKernel {
         wait: &WaitList,
         wants_event: bool,
     ) -> Result<Option<OwnedEvent>> {
-        check_count(&self.name, self.parameters.len(), arguments.len())?;
+        check_count(self.user_name(), self.parameters.len(), arguments.len())?;
         let mut bound = lock(&self.bound);
         let BoundKernel { kernel, held, variants } = &mut *bound;
         if let Some(variants) = variants {
@@ -123,7 +124,7 @@ impl ClKernel {
         // responsible for the kernel's behaviour.
         let enqueued = unsafe { launch(queue, kernel, range, local, wait, wants_event) };
         enqueued.map_err(|code| {
-            error(code, format!("the driver refused the launch of kernel `{}`", self.name))
+            error(code, format!("the driver refused the launch of kernel `{}`", self.user_name()))
         })
     }
 
@@ -211,13 +212,18 @@ impl ClKernel {
         integer(&get_kernel_work_group_data(bound.kernel.raw(), device, what).ok()?)
     }
 
+    /// Returns the name that users know the kernel by, for messages.
+    fn user_name(&self) -> &str {
+        user_name(&self.name)
+    }
+
     fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {
         let parameter = self.parameters.get(index as usize);
         let name = parameter.and_then(|parameter| parameter.name.as_deref()).unwrap_or("unnamed");
         let type_name = parameter.and_then(|parameter| parameter.type_name.as_deref());
         format!(
             "kernel `{}`: {argument} does not fit parameter {index} (`{name}`), of type `{}`",
-            self.name,
+            self.user_name(),
             type_name.unwrap_or("unknown")
         )
     }
