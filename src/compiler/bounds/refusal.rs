@@ -9,8 +9,10 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::{claims, types};
 use crate::compiler::fusion::explain;
+use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::edit::{
-    Context as _, Definitions, ExtendedSet, Instruction, Location, Meaning, Section, ids, located,
+    Context as _, Definitions, Effect, ExtendedSet, Instruction, Location, Meaning, Section, ids,
+    located,
 };
 use crate::compiler::spirv::is_known_class;
 use crate::error::{Error, Result};
@@ -57,6 +59,7 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
             let reason = refused_instruction(definitions, &i)
                 .or_else(|| claims::refused_flags(&i))
                 .or_else(|| unknown_operands(definitions, &i))
+                .or_else(|| written_constant(definitions, &i))
                 .or_else(|| {
                     let unfit = types::unfit(definitions, known, &i);
                     unfit.map(|reason| format!("it {reason}"))
@@ -176,6 +179,32 @@ fn unknown_class(i: &Instruction<'_>) -> Option<String> {
 fn unknown_operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
     let known = ids(i, definitions, |_, _| {});
     known.is_err().then(|| format!("the operands of {} are not known", i.name()))
+}
+
+/// Returns the reason to refuse an instruction that writes to memory which no code may write: a built-in variable, or
+/// constant memory. Compilers of drivers do not expect it.
+fn written_constant(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
+    let op = i.op()?;
+    let pointers: Vec<u32> = match Meaning::of(op)?.effect {
+        Effect::Memory if op != Op::Load => i.word(0).into_iter().collect(),
+        Effect::Atomic => i.word(if i.result().is_some() { 2 } else { 0 }).into_iter().collect(),
+        Effect::Extended => match VectorAccess::of(definitions, i) {
+            Some(access) if access.stored.is_none() => Vec::new(),
+            _ => i.words_from(4).collect(),
+        },
+        _ => Vec::new(),
+    };
+    let class = |pointer: &u32| {
+        let ty = definitions.type_of(*pointer)?;
+        let class = ty.word(1).filter(|_| ty.op() == Some(Op::TypePointer))?;
+        StorageClass::from_u32(class)
+    };
+    let memory = pointers.iter().find_map(|pointer| match class(pointer)? {
+        StorageClass::Input => Some("a built-in variable"),
+        StorageClass::UniformConstant => Some("constant memory"),
+        _ => None,
+    })?;
+    Some(format!("it has {}, which writes to {memory}", i.name()))
 }
 
 /// Returns the reason why an instruction of a function is refused, if it is.

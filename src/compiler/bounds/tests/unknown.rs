@@ -2,7 +2,7 @@
 
 use rspirv::dr::{InsertPoint, Instruction, Operand};
 use rspirv::grammar::{INSTRUCTION_TABLE, LogicalOperand, OperandKind, OperandQuantifier};
-use rspirv::spirv::{Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Decoration, Op, StorageClass};
 
 use super::images::Code;
 use super::*;
@@ -57,5 +57,39 @@ fn pointers_of_unknown_storage_classes_are_refused_by_name() {
         let module = code.finish(kernel);
         let error = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap_err().to_string();
         assert!(error.contains(&format!("the storage class {class:?}")), "{error}");
+    }
+}
+
+#[test]
+fn writes_to_constant_memory_are_refused() {
+    for (class, memory) in [
+        (StorageClass::Input, "a built-in variable"),
+        (StorageClass::UniformConstant, "constant memory"),
+    ] {
+        for is_atomic in [false, true] {
+            let mut code = Code::new();
+            let (kernel, _) = code.function(code.void, &[]);
+            let (one, ty) = (code.b.constant_bit32(code.int, 1), code.int);
+            let pointer = code.b.type_pointer(None, class, ty);
+            let variable = code.b.variable(pointer, None, class, None);
+            let id = Operand::IdRef;
+            let (op, ty, result, operands) = match is_atomic {
+                false => (Op::Store, None, None, vec![id(variable), id(one)]),
+                true => {
+                    let operands =
+                        vec![id(variable), Operand::IdScope(one), Operand::IdMemorySemantics(one)];
+                    (Op::AtomicIIncrement, Some(ty), Some(code.b.id()), operands)
+                }
+            };
+            let i = Instruction::new(op, ty, result, operands);
+            code.b.insert_into_block(InsertPoint::End, i).unwrap();
+            if class == StorageClass::Input {
+                let built_in = Operand::BuiltIn(BuiltIn::WorkDim);
+                code.b.decorate(variable, Decoration::BuiltIn, [built_in]);
+            }
+            let module = code.finish(kernel);
+            let error = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap_err().to_string();
+            assert!(error.contains(&format!("Op{op:?}, which writes to {memory}")), "{error}");
+        }
     }
 }
