@@ -9,8 +9,8 @@ use super::token::{Kind, Place, Token, tokens};
 use super::unreadable::{Result, Unreadable};
 
 /// Macros that every text finds defined if clang does not supply those of a device: a device of OpenCL 1.2 with
-/// double precision, whose compiler is built on clang, as those of all known drivers are.
-const PREDEFINED: [&str; 18] = [
+/// double precision, whose compiler is built on clang, as those of all known drivers are. These do not define the macros of GCC.
+const PREDEFINED: [&str; 15] = [
     "__OPENCL_VERSION__=120",
     "__OPENCL_C_VERSION__=120",
     "CL_VERSION_1_0=100",
@@ -25,9 +25,6 @@ const PREDEFINED: [&str; 18] = [
     "cl_khr_fp16=1",
     "cl_khr_int64_base_atomics=1",
     "NULL=0",
-    "__GNUC__=4",
-    "__GNUC_MINOR__=2",
-    "__GNUC_PATCHLEVEL__=1",
     "__clang__=1",
 ];
 

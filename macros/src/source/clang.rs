@@ -64,7 +64,7 @@ pub(crate) fn preprocess(
     arguments: &[String],
 ) -> Preprocessed {
     let mut command = command(clang, standard);
-    command.args(["-E", "-C"]).args(arguments).args(["-o", "-", "-"]);
+    command.args(["-E", "-C"]).args(OF_DEVICES).args(arguments).args(["-o", "-", "-"]);
     let output = match run(command, text) {
         Ok(output) => output,
         Err(error) => return Preprocessed::Unusable(format!("`{}`: {error}", clang.display())),
@@ -81,6 +81,10 @@ pub(crate) fn preprocess(
         },
     }
 }
+
+/// Arguments for the macros that compilers of devices define: not those of GCC, and the version of a device, which clang
+/// leaves out.
+const OF_DEVICES: [&str; 2] = ["-fgnuc-version=0", "-D__OPENCL_VERSION__=120"];
 
 /// File that the messages about sizes name.
 const SIZES: &str = "kiln-sizes";

@@ -292,8 +292,21 @@ fn without_clang_types_of_unknown_size_are_refused() {
         let all: Vec<_> = problems.chain(refused).collect();
         assert!(all.iter().any(|why| why.contains("install clang")), "{text}: {all:?}");
     }
-    let text = "#ifdef __GNUC__\nkernel void k(int x) {}\n#else\nkernel void k(float x) {}\n#endif";
-    let code = read_text(text, "f.cl", Path::new(""), &Host::default(), "");
-    let x = code.kernels[0].parameters[0].as_ref().expect("it is known");
-    assert!(matches!(x.element.shape, Shape::Rust("i32")), "{x:?}");
+}
+
+#[test]
+fn conditions_find_the_macros_that_devices_define() {
+    let clang = env::var_os("PATH").and_then(|path| clang::on_path(&path));
+    for clang in [None, clang] {
+        let host = Host { clang, ..Host::default() };
+        for condition in
+            ["!defined(__GNUC__)", "defined(__clang__)", "__OPENCL_VERSION__ >= CL_VERSION_1_2"]
+        {
+            let (then, otherwise) = ("kernel void k(float x) {}", "kernel void k(int x) {}");
+            let text = format!("#if {condition}\n{then}\n#else\n{otherwise}\n#endif");
+            let code = read_text(&text, "f.cl", Path::new(""), &host, "");
+            let x = code.kernels[0].parameters[0].as_ref().expect("it is known");
+            assert!(matches!(x.element.shape, Shape::Rust("f32")), "{text}: {x:?}");
+        }
+    }
 }
