@@ -320,7 +320,8 @@ impl Launch {
     /// # Errors
     ///
     /// From the future: the error of the build, those of [`CheckedProgram::kernel`](crate::CheckedProgram::kernel), and
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments that do not fit the kernel.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments and sizes with which
+    /// [`Queue::submit`](crate::Queue::submit) refuses the launch.
     ///
     /// # Examples
     ///
@@ -332,16 +333,17 @@ impl Launch {
     /// # }
     /// ```
     pub fn verdict(&self) -> Checking {
-        let LaunchWork { kernel, range, arguments, .. } = &*self.work;
-        let (kernel, shape) = (kernel.clone(), LaunchShape::of(range, arguments));
+        let work = self.work.clone();
         let mistake = self.conditions().and_then(|conditions| conditions.mistake.clone());
         Checking::new(async move {
             if let Some(mistake) = mistake {
                 return Err(mistake);
             }
-            kernel.resolve().await;
-            let checks = Arc::clone(kernel.checks()?);
-            checks.verdict(kernel, shape).await
+            work.kernel.resolve().await;
+            work.check_itself().transpose()?;
+            let checks = Arc::clone(work.kernel.checks()?);
+            let shape = LaunchShape::of(&work.range, &work.arguments);
+            checks.verdict(work.kernel, shape).await
         })
     }
 

@@ -137,6 +137,15 @@ impl LaunchWork {
         })
     }
 
+    /// Checks the launch like [`check`](Self::check), for the device of its program. `None` while the program still
+    /// builds.
+    pub(super) fn check_itself(&self) -> Option<Result<()>> {
+        match self.kernel.resolved()? {
+            Ok(kernel) => self.check(kernel.built.device()),
+            Err(error) => Some(Err(error.clone())),
+        }
+    }
+
     fn check_against(&self, kernel: &ResolvedKernel, device: &Device) -> Result<()> {
         let name = kernel.name();
         check_same_device("its program was built for", kernel.built.device(), device)

@@ -372,3 +372,38 @@ everywhere! {
         }
     }
 }
+
+everywhere! {
+    async fn a_verdict_refuses_the_sizes_that_a_launch_refuses(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let text = "
+            kernel void k(global int *y, local int *own) {
+                own[get_local_id(0) & 7] = 1;
+                y[get_global_id(0)] = own[0];
+            }
+            __attribute__((reqd_work_group_size(16, 1, 1))) kernel void of_sixteen(global int *y) {
+                y[get_global_id(0)] = 1;
+            }";
+        let program = support::checked_program(&rt, text).await;
+        let [k, of_sixteen] = ["k", "of_sixteen"].map(|name| program.kernel(name).unwrap());
+        let y = rt.buffer::<i32>(LEN).unwrap();
+        let local = kiln::Local::<i32>::new;
+        let too_large = rt.device().limits.local_memory as usize / 4 + 1;
+        let launches = [
+            ("a local size that does not divide", k.launch(60).local(16).args((&y, local(8)))),
+            ("no local memory", k.launch(64).local(16).args((&y, local(0)))),
+            ("too much local memory", k.launch(64).local(16).args((&y, local(too_large)))),
+            ("another local size than required", of_sixteen.launch(64).local(8).args((&y,))),
+            ("a global size that is no multiple", of_sixteen.launch(63).args((&y,))),
+            ("too few arguments", k.launch(64).args((&y,))),
+        ];
+        for (what, launch) in launches {
+            let told = launch.verdict().await.expect_err(what);
+            let refused = rt.queue().submit(launch).expect_err(what);
+            assert_eq!(told.to_string(), refused.to_string(), "{what}");
+            assert_eq!(told.kind(), ErrorKind::InvalidArgument, "{what}: {told}");
+        }
+    }
+}
