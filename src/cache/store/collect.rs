@@ -25,6 +25,9 @@ const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// Suffix of files that are being written.
 pub(super) const WRITTEN: &str = "part";
 
+/// Number of folders of entries that are read at a time. Lookups have calls on files of their own meanwhile.
+const SHARDS_AT_A_TIME: usize = 4;
+
 /// Minimum age of a temporary file that may be swept. Its writer must also be dead.
 const STALE_TEMP_AGE: Duration = Duration::from_secs(60);
 
@@ -140,13 +143,14 @@ fn shards(layout: &Layout) -> impl Stream<Item = Shard> + Send + use<> {
     devices
         .flat_map(|(device, folder)| {
             let shards = stream::once(folders_in(folder, 2)).flat_map(stream::iter);
-            shards.then(move |(shard, path)| {
+            let reads = shards.map(move |(shard, path)| {
                 let device = device.clone();
                 on_files(move |_| async move {
                     let entries = entries_in(&path, &shard, &device).await;
                     Shard { path, entries }
                 })
-            })
+            });
+            reads.buffered(SHARDS_AT_A_TIME)
         })
         .filter_map(|read| ready(read.inspect_err(report_no_thread).ok()))
 }

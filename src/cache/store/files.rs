@@ -9,6 +9,7 @@ use std::path::Path;
 use async_fs::{DirBuilder, File, OpenOptions};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::layout::is_missing;
 use crate::process::file::{self, is_not_regular};
 
 /// Returns options to read a file.
@@ -44,6 +45,7 @@ pub(super) async fn open(
     }
     let file = match options.open(path).await {
         Ok(file) => file,
+        Err(error) if is_missing(&error) => return Err(error),
         // Sockets, refused links and pipes without a reader cannot be opened at all.
         Err(error) => {
             let metadata = async_fs::symlink_metadata(path).await;

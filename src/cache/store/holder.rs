@@ -1,11 +1,9 @@
 //! Holders of build locks: each writes into the lock's file which process it is, for those that wait.
 
 use std::fmt;
-use std::io::SeekFrom;
 use std::path::Path;
 
 use async_fs::File;
-use futures::io::AsyncSeekExt;
 
 use super::files;
 use crate::process::{self, stopped};
@@ -27,16 +25,13 @@ impl Holder {
         Self { id: process::id(), namespace: namespace() }
     }
 
-    /// Writes this process into the file of a lock that it holds. If that fails, nobody reads it.
+    /// Writes this process into the file of a lock that it holds, and that was opened for that. If this fails, nobody reads
+    /// it.
     pub(super) async fn write(file: &mut File) {
         let Self { id, namespace } = Self::own();
         // A line of a fixed length leaves the rest of the file as it is.
         let line = format!("{:<1$}\n", format!("{id} {namespace}"), HOLDER_BYTES as usize - 1);
-        let written = match file.seek(SeekFrom::Start(0)).await {
-            Ok(_) => files::write(file, &[line.as_bytes()]).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
+        if let Err(error) = files::write(file, &[line.as_bytes()]).await {
             tracing::debug!(%error, "a lock does not say which process holds it");
         }
     }
