@@ -457,6 +457,30 @@ fn texts_that_include_files_of_unknown_contents_are_skipped() {
     }));
 }
 
+/// A manifest does not wait for what takes the place of an included file.
+#[cfg(unix)]
+#[test]
+fn texts_whose_included_file_is_a_pipe_are_skipped() {
+    block_on(support::on_a_device_with(support::builder, async |rt| {
+        let fleet = Fleet::new();
+        let folder = fleet.0.path().join("include");
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join("factor.h");
+        fs::write(&file, "#define F 3").unwrap();
+        let recording = fleet.start_recording("first", &rt).await;
+        build_including(&recording, &folder).await;
+        fs::remove_file(&file).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
+        assert!(made.success(), "a pipe can be created");
+        let manifest = fleet.open().await;
+        let other = fleet.start("second", &rt).await;
+        let mut all = ended(other.warm(&manifest)).await;
+        all.retain(|progress| progress.entry.kind() == EntryKind::Program);
+        let [reason] = skipped(&all)[..] else { panic!("{all:?}") };
+        assert!(reason.contains("factor.h") && reason.contains("not a regular file"), "{reason}");
+    }));
+}
+
 /// Environment variables of processes that record: the folder of the manifest, and a number of their own.
 const FOLDER: &str = "KILN_TEST_FOLDER";
 const NUMBER: &str = "KILN_TEST_NUMBER";
