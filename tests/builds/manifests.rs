@@ -397,14 +397,20 @@ async fn build_including(rt: &Runtime, folder: &Path) {
     rt.drain().await;
 }
 
+/// Records a program whose text includes a file. Returns the folder of the file.
+async fn recorded_including(fleet: &Fleet, rt: &Runtime) -> PathBuf {
+    let folder = fleet.0.path().join("include");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("factor.h"), "#define F 3").unwrap();
+    let recording = fleet.start_recording("first", rt).await;
+    build_including(&recording, &folder).await;
+    folder
+}
+
 everywhere! {
     async fn texts_whose_included_files_changed_are_skipped(rt: Runtime) {
         let fleet = Fleet::new();
-        let folder = fleet.0.path().join("include");
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("factor.h"), "#define F 3").unwrap();
-        let recording = fleet.start_recording("first", &rt).await;
-        build_including(&recording, &folder).await;
+        let folder = recorded_including(&fleet, &rt).await;
 
         let manifest = fleet.open().await;
         let same = fleet.start("second", &rt).await;
@@ -434,11 +440,7 @@ everywhere! {
 fn texts_that_include_files_of_unknown_contents_are_skipped() {
     block_on(support::on_a_device_with(support::builder, async |rt| {
         let fleet = Fleet::new();
-        let folder = fleet.0.path().join("include");
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("factor.h"), "#define F 3").unwrap();
-        let recording = fleet.start_recording("first", &rt).await;
-        build_including(&recording, &folder).await;
+        let folder = recorded_including(&fleet, &rt).await;
         drop(fleet.open().await);
         let edited = fs::read_to_string(fleet.manifest()).unwrap();
         let (before, digest) = edited.split_once("\"included\":\"").expect("a line has the digest");
@@ -463,12 +465,7 @@ fn texts_that_include_files_of_unknown_contents_are_skipped() {
 fn texts_whose_included_file_is_a_pipe_are_skipped() {
     block_on(support::on_a_device_with(support::builder, async |rt| {
         let fleet = Fleet::new();
-        let folder = fleet.0.path().join("include");
-        fs::create_dir(&folder).unwrap();
-        let file = folder.join("factor.h");
-        fs::write(&file, "#define F 3").unwrap();
-        let recording = fleet.start_recording("first", &rt).await;
-        build_including(&recording, &folder).await;
+        let file = recorded_including(&fleet, &rt).await.join("factor.h");
         fs::remove_file(&file).unwrap();
         let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
         assert!(made.success(), "a pipe can be created");

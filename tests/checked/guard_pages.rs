@@ -15,7 +15,7 @@ use futures::executor::block_on;
 use kiln::{DeviceKind, FusionMode, Runtime};
 use support::children::{DEVICE, report, this_binary, variable};
 use support::test_name;
-use support::tools::{has_clang, has_tool};
+use support::tools::{compile_library, has_clang, has_tool};
 use tempfile::TempDir;
 
 /// Number of random programs, unless `KILN_CHECKED_CASES` says another one.
@@ -40,11 +40,7 @@ impl Layer {
         }
         let layer = Self { folder: tempfile::tempdir().expect("there is room") };
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/checked/guard_pages.c");
-        let mut compiler = Command::new("cc");
-        let compiler = compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
-        let output = compiler.arg(source).arg("-o").arg(layer.path()).output();
-        let output = output.expect("the compiler runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        compile_library(source, &layer.path());
         Some(layer)
     }
 

@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::children::{Child, DEVICE, report, sum, variable};
 use support::scripts;
 use support::test_name;
-use support::{SAXPY, builder, on_a_device_with, on_each_device_with, tier};
+use support::{SAXPY, assert_computes, builder, on_a_device_with, on_each_device_with, tier};
 use tempfile::TempDir;
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("../data/saxpy.spv");
@@ -174,16 +174,6 @@ pub(crate) async fn warm_up(rt: &Runtime) {
         smol::Timer::after(Duration::from_millis(100)).await;
     }
     panic!("no process compiles: {:?}", rt.stats());
-}
-
-/// Checks that `saxpy` of a program computes the right result.
-async fn assert_computes(rt: &Runtime, program: &Program) {
-    // SAFETY: the kernel touches one element a work-item.
-    let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
-    let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
-    let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
-    rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
-    assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
 }
 
 /// Creates a runtime with threads only, for the same device.

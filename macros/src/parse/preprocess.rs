@@ -9,7 +9,8 @@ use super::token::{Kind, Place, Token, tokens};
 use super::unreadable::{Result, Unreadable};
 
 /// Macros that every text finds defined if clang does not supply those of a device: a device of OpenCL 1.2 with
-/// double precision, whose compiler is built on clang, as those of all known drivers are. These do not define the macros of GCC.
+/// double precision, whose compiler is built on clang, as those of all known drivers are. These compilers do not define the
+/// macros of GCC.
 const PREDEFINED: [&str; 15] = [
     "__OPENCL_VERSION__=120",
     "__OPENCL_C_VERSION__=120",

@@ -204,7 +204,8 @@ impl Service {
             ));
             return;
         }
-        match if waited < SLOW { None } else { self.slow_failures.due() } {
+        let due = if waited < SLOW { None } else { self.slow_failures.due() };
+        match due {
             Some(count) => tracing::warn!(
                 %remote, %reason, count,
                 "builds waited for requests to the remote cache that failed"

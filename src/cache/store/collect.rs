@@ -25,7 +25,8 @@ const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// Suffix of files that are being written.
 pub(super) const WRITTEN: &str = "part";
 
-/// Number of folders of entries that are read at a time. Lookups have calls on files of their own meanwhile.
+/// Number of folders of entries that are read at a time. The other calls on files that may run at a time are left for
+/// lookups.
 const SHARDS_AT_A_TIME: usize = 4;
 
 /// Minimum age of a temporary file that may be swept. Its writer must also be dead.

@@ -25,8 +25,8 @@ impl Holder {
         Self { id: process::id(), namespace: namespace() }
     }
 
-    /// Writes this process into the file of a lock that it holds, and that was opened for that. If this fails, nobody reads
-    /// it.
+    /// Writes this process into the file of a lock that it holds. The file has just been opened, so that its position is the
+    /// beginning. If the call fails, nobody reads the process.
     pub(super) async fn write(file: &mut File) {
         let Self { id, namespace } = Self::own();
         // A line of a fixed length leaves the rest of the file as it is.

@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 100;
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     bytes: u64,
-    /// Hint that includes them.
+    /// Hint that includes the bytes.
     known: Option<Usage>,
 }
 
@@ -80,7 +80,8 @@ impl Store {
             }
         };
         let mut change = difference - bytes as i64;
-        // A count since then may have missed the file. If it has not, the hint is too large until the next count.
+        // A count since the reservation may have missed the file. If it found the file, the hint is too large until the next
+        // count.
         let is_counted_again = settings.max_bytes.is_some()
             && known.zip(usage.read().await).is_some_and(|(then, now)| now.is_counted_after(then));
         if is_counted_again {

@@ -192,7 +192,15 @@ fn written_constant(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Optio
             Some(access) if access.stored.is_none() => Vec::new(),
             _ => i.words_from(4).collect(),
         },
-        _ => Vec::new(),
+        // A load reads, and a pixel is in an image. Other instructions access no memory.
+        Effect::Memory
+        | Effect::Structure
+        | Effect::Calculation
+        | Effect::Address
+        | Effect::Fence
+        | Effect::Group
+        | Effect::Image
+        | Effect::Pixel => Vec::new(),
     };
     let class = |pointer: &u32| {
         let ty = definitions.type_of(*pointer)?;

@@ -31,8 +31,8 @@ pub(crate) fn user_name(name: &str) -> &str {
 
 /// Returns the name that users know a variable, a type or a value by.
 pub(crate) fn user_symbol(name: &str) -> &str {
-    let prefixes = [VARIABLE, TYPE, VALUE].iter();
-    prefixes.filter_map(|prefix| name.strip_prefix(prefix)).next().unwrap_or(name)
+    let mut prefixes = [VARIABLE, TYPE, VALUE].into_iter();
+    prefixes.find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
 /// Gives all kernels, functions, variables and types of a module names that Kiln made, removes the kernels for which

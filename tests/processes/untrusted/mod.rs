@@ -24,7 +24,7 @@ use support::scripts;
 use support::specialized::specialized;
 use support::test_name;
 use support::tools;
-use support::{SAXPY, builder, on_each_device_with};
+use support::{SAXPY, assert_computes, builder, on_each_device_with};
 use tempfile::TempDir;
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("../../data/saxpy.spv");
@@ -110,16 +110,6 @@ fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error
         assert!(error.to_string().contains(part), "{part:?} is missing in: {error}");
     }
     error
-}
-
-/// Checks that `saxpy` of a program computes the right result.
-async fn assert_computes(rt: &Runtime, program: &Program) {
-    // SAFETY: the kernel touches one element a work-item.
-    let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
-    let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
-    let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
-    rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
-    assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
 }
 
 /// Returns a different program for each number, with the same result.

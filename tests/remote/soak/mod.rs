@@ -15,14 +15,13 @@ mod verdict;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use fastrand::Rng;
 use futures::executor::block_on;
 use kiln::{CacheConfig, Device, Runtime};
 use support::children::{DEVICE, Report, number_of, on_imitated_gpu};
-use support::tools::has_tool;
+use support::tools::{compile_library, has_tool};
 use support::{builder, on_a_device_with, stores, tier};
 
 use self::faults::{Disturber, Fault, Pace, Process, wait_until_ready};
@@ -133,7 +132,8 @@ impl Service<'_> {
         let proxy = Proxy::to(redis.address());
         let pace = self.pace();
         let slow = Duration::from_millis(pace.slow);
-        compile_disk(&folder.file(DISK));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/soak/disk.c");
+        compile_library(source, &folder.file(DISK));
         fs::write(folder.running(), "").unwrap();
         let limit = Duration::from_secs(2 * seconds) + 4 * HANGS;
         let start = |name| {
@@ -227,16 +227,7 @@ impl Service<'_> {
 /// Returns the numbers of descriptors that are left in a fault. A compile takes up to 16. PoCL ends the process if it
 /// cannot open a library when a kernel is launched.
 fn descriptors(device: &Device) -> Range<u64> {
-    if device.platform.contains("Portable Computing Language") { 32..64 } else { 0..24 }
-}
-
-/// Compiles the library with the disk that has faults.
-fn compile_disk(library: &Path) {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/remote/soak/disk.c");
-    let mut compiler = Command::new("cc");
-    let compiler = compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
-    let output = compiler.arg(source).arg("-o").arg(library).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if device.common_name() == Some("pocl") { 32..64 } else { 0..24 }
 }
 
 /// Prints the numbers of a run.

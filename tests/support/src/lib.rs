@@ -142,6 +142,16 @@ async fn on_device((name, selector): (&str, &str), builder: RuntimeBuilder) -> O
     }
 }
 
+/// Checks that `saxpy` of a program with [`SAXPY`] computes the right result.
+pub async fn assert_computes(rt: &Runtime, program: &Program) {
+    // SAFETY: the kernel touches one element a work-item.
+    let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
+    let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+    let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
+    rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
+    assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
+}
+
 /// Calls `work` for each item, with as many items at a time as there are processors.
 pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);

@@ -23,6 +23,14 @@ pub fn has_clang() -> bool {
         && has_tool("clang", &["llvm-spirv-15", "--version"])
 }
 
+/// Compiles a library in C, without warnings.
+pub fn compile_library(source: &str, library: &Path) {
+    let mut compiler = Command::new("cc");
+    let compiler = compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+    let output = compiler.arg(source).arg("-o").arg(library).output().expect("the compiler runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 fn run(folder: &Path, command: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(command).args(arguments).current_dir(folder).output();
     let output = output.map_err(|error| format!("{command}: {error}"))?;
