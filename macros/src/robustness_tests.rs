@@ -91,7 +91,7 @@ const WORDS: [&str; 66] = [
 ];
 
 fn read_anything(text: &str) -> usize {
-    let kernels = preprocess(text, &"f.cl".into(), &[]).map(|tokens| read(&tokens).0.len());
+    let kernels = preprocess(text, &"f.cl".into(), 120, &[]).map(|tokens| read(&tokens).0.len());
     kernels.unwrap_or_default()
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Kernel {
     pub(crate) parameters: Vec<Result<Parameter, String>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) name: Option<Rc<str>>,
     /// Declaration in the source, for messages.
@@ -43,7 +43,7 @@ pub(crate) enum Passing {
 }
 
 /// Type of a value, of an image, or of the elements of a buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     /// Names in the source, for which the application can state a type; the one that was written first.
     pub(crate) names: Vec<Rc<str>>,
@@ -55,7 +55,7 @@ pub(crate) struct Element {
     pub(crate) needs_clang: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Type of Rust.
     Rust(&'static str),

@@ -175,8 +175,14 @@ mod sealed {
 /// If clang is installed, its preprocessor expands the macros, so that kernels can be made by macros and depend
 /// on options and on included files. It is the program that the environment variable `KILN_CLANG` names, or the
 /// first `clang` or `clang-15` of `PATH`, as at run time. Without clang, a preprocessor of the macro's own does
-/// the same; it knows no extensions of the preprocessor such as `__has_include`. The versions and extensions
-/// that conditions can ask for are those of clang or, without it, those of OpenCL 1.2 with `half` and `double`.
+/// the same. It knows the macros that all devices define alike. A condition by another macro of the compiler, such
+/// as `__SIZEOF_POINTER__`, or by a query such as `__has_builtin` is an error if code depends on it.
+///
+/// Devices differ in their version, `__OPENCL_VERSION__`, and in their extensions, such as `cl_khr_fp16`. The text
+/// is read for each version and, without clang, with and without each extension that its conditions ask for. A
+/// kernel whose parameters differ between them is an error; one that only some devices have is read. With clang,
+/// the extensions are those that it defines.
+///
 /// C++ for OpenCL is not read.
 ///
 /// # The generated struct

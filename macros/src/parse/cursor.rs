@@ -137,7 +137,7 @@ impl<'t> Cursor<'t> {
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> Unreadable {
-        Unreadable { place: self.place(), problem: problem.into() }
+        Unreadable { place: self.place(), problem: problem.into(), depends_on: None }
     }
 
     /// Skips a group in parentheses, brackets or braces. Returns whether it was closed.

@@ -90,7 +90,7 @@ impl Expansion<'_> {
         *self.steps += steps;
         if *self.steps > MAX_STEPS || self.depth > MAX_DEPTH {
             let problem = "the macros here expand to too much; simplify them".to_owned();
-            return Err(Unreadable { place: at.place(), problem });
+            return Err(Unreadable { place: at.place(), problem, depends_on: None });
         }
         Ok(())
     }

@@ -15,13 +15,14 @@ pub(crate) enum Context {
 }
 
 /// Returns the value of an expression; `None` if it is not valid, not known or not in the range of an `i64`.
-/// `value_of` returns the values of names.
+/// `value_of` returns the values of names. Operands that C does not evaluate need no value: those after `0 &&` and
+/// `1 ||`, and one of the two after a `?`.
 pub(crate) fn evaluate(
     tokens: &[Token],
     context: Context,
     value_of: &dyn Fn(&str) -> Option<i64>,
 ) -> Option<i64> {
-    let mut parser = Parser { tokens, at: 0, depth: 0, context, value_of };
+    let mut parser = Parser { tokens, at: 0, depth: 0, unused: 0, context, value_of };
     let value = parser.conditional()?;
     (parser.at == tokens.len()).then_some(i64::try_from(value.number).ok()?)
 }
@@ -83,6 +84,8 @@ struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
+    /// Number of expressions around the current one whose value is not needed.
+    unused: usize,
     context: Context,
     value_of: &'a dyn Fn(&str) -> Option<i64>,
 }
@@ -115,10 +118,11 @@ impl Parser<'_> {
         }
         let condition = self.binary(0)?;
         let value = if self.eat("?") {
-            let then = self.conditional()?;
-            let otherwise = self.eat(":").then(|| self.conditional())??;
+            let holds = condition.number != 0;
+            let then = self.read(holds, Self::conditional)?;
+            let otherwise = self.eat(":").then(|| self.read(!holds, Self::conditional))??;
             let ty = then.ty.common(otherwise.ty);
-            ty.converted(if condition.number != 0 { then.number } else { otherwise.number })
+            ty.converted(if holds { then.number } else { otherwise.number })
         } else {
             condition
         };
@@ -130,10 +134,33 @@ impl Parser<'_> {
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         while let Some(operator) = operators.iter().find(|operator| self.eat(operator)) {
-            let right = self.binary(level + 1)?;
-            left = self.apply(operator, left, right)?;
+            let is_used = match *operator {
+                "||" => left.number == 0,
+                "&&" => left.number != 0,
+                _ => true,
+            };
+            let right = self.read(is_used, |parser| parser.binary(level + 1))?;
+            let value = self.apply(operator, left, right);
+            left = self.or_unused(value)?;
         }
         Some(left)
+    }
+
+    /// Reads an expression whose value is needed or not.
+    fn read(
+        &mut self,
+        is_used: bool,
+        expression: impl FnOnce(&mut Self) -> Option<Value>,
+    ) -> Option<Value> {
+        self.unused += usize::from(!is_used);
+        let value = expression(self);
+        self.unused -= usize::from(!is_used);
+        value
+    }
+
+    /// Returns a value; zero if there is none but none is needed.
+    fn or_unused(&self, value: Option<Value>) -> Option<Value> {
+        value.or_else(|| (self.unused > 0).then_some(Value { number: 0, ty: self.int() }))
     }
 
     fn unary(&mut self) -> Option<Value> {
@@ -145,7 +172,7 @@ impl Parser<'_> {
         while let Some(operator) = applied.pop() {
             value = match operator {
                 "!" => self.truth(value.number == 0),
-                "-" => value.ty.result(-value.number)?,
+                "-" => self.or_unused(value.ty.result(-value.number))?,
                 "~" => value.ty.converted(!value.number),
                 _ => value,
             };
@@ -163,6 +190,7 @@ impl Parser<'_> {
         match token.kind {
             Kind::Number => self.number(&token.text),
             // Constants have the type `int`; what becomes of larger ones depends on the compiler.
+            Kind::Word if self.unused > 0 => self.or_unused(None),
             Kind::Word => self.int().result((self.value_of)(&token.text)?.into()),
             Kind::Quoted => self.int().result(character(&token.text)?.into()),
             Kind::Comment | Kind::Sign => None,

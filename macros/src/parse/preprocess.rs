@@ -1,37 +1,24 @@
 //! Preprocessor of OpenCL C: conditions, macros and line markers. Included files are already in the text.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::definition::{Macro, expand};
 use super::expression::{Context, evaluate};
+use super::predefined::{DEVICE_VERSION, PREDEFINED, Unknown};
 use super::token::{Kind, Place, Token, tokens};
 use super::unreadable::{Result, Unreadable};
 
-/// Macros that every text finds defined if clang does not supply those of a device: a device of OpenCL 1.2 with
-/// double precision, whose compiler is built on clang, as those of all known drivers are. These compilers do not define the
-/// macros of GCC.
-const PREDEFINED: [&str; 15] = [
-    "__OPENCL_VERSION__=120",
-    "__OPENCL_C_VERSION__=120",
-    "CL_VERSION_1_0=100",
-    "CL_VERSION_1_1=110",
-    "CL_VERSION_1_2=120",
-    "CL_VERSION_2_0=200",
-    "CL_VERSION_3_0=300",
-    "__ENDIAN_LITTLE__=1",
-    "__IMAGE_SUPPORT__=1",
-    "cl_khr_fp64=1",
-    "__opencl_c_fp64=1",
-    "cl_khr_fp16=1",
-    "cl_khr_int64_base_atomics=1",
-    "NULL=0",
-    "__clang__=1",
+/// Names that conditions use like functions. Their values differ from compiler to compiler.
+const QUERIES: [&str; 6] = [
+    "__has_include",
+    "__has_include_next",
+    "__has_builtin",
+    "__has_feature",
+    "__has_extension",
+    "__has_attribute",
 ];
-
-/// Names that conditions use like functions, and that have the value zero here.
-const QUERIES: [&str; 5] =
-    ["__has_include", "__has_builtin", "__has_feature", "__has_extension", "__has_attribute"];
 
 /// First words of pragmas that change no types.
 const KNOWN_PRAGMAS: [&str; 5] = ["OPENCL", "unroll", "nounroll", "once", "STDC"];
@@ -42,18 +29,23 @@ pub(crate) const UNKNOWN_PRAGMA: &str = "#pragma";
 /// Advice for an included file that is not found.
 pub(crate) const FOLDER_ADVICE: &str = "give the folder of the file by `options = \"-I folder\"`, and name the file itself, not a macro";
 
-/// Preprocesses a text that clang has not preprocessed. `definitions` are those of the build options, such as
-/// `N=4`, and names without a value; `undefined` are names to remove.
+/// Preprocesses a text that clang has not preprocessed, for a device of a version such as 120. `definitions` are
+/// those of the build options, such as `N=4`, and names without a value, with whether they are defined or removed.
 ///
 /// # Errors
 ///
-/// With the line of a directive that cannot be followed.
+/// With the line of a directive that cannot be followed, or that decides about code by a macro that only a
+/// compiler knows.
 pub(crate) fn preprocess(
     text: &str,
     file: &Rc<str>,
+    version: u32,
     definitions: &[(String, bool)],
 ) -> Result<Vec<Token>> {
-    let mut preprocessor = Preprocessor::default();
+    let tokens = tokens(text, file);
+    let unknown = Some(Unknown::new(&tokens, definitions));
+    let mut preprocessor = Preprocessor { unknown, ..Preprocessor::default() };
+    preprocessor.define_option(&format!("{DEVICE_VERSION}={version}"));
     for definition in PREDEFINED {
         preprocessor.define_option(definition);
     }
@@ -64,7 +56,7 @@ pub(crate) fn preprocess(
             preprocessor.macros.remove(&**definition);
         }
     }
-    preprocessor.run(tokens(text, file))
+    preprocessor.run(tokens)
 }
 
 /// Assigns files and lines to the tokens of a text that clang has preprocessed.
@@ -86,14 +78,58 @@ fn is_known(words: &[Token]) -> bool {
     }
 }
 
+/// Value of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Truth {
+    Holds,
+    DoesNotHold,
+    /// Only a compiler knows the macro.
+    DependsOn(Rc<str>),
+}
+
+impl From<bool> for Truth {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Holds } else { Self::DoesNotHold }
+    }
+}
+
+impl Truth {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Holds, other) | (other, Self::Holds) => other,
+            (Self::DoesNotHold, _) | (_, Self::DoesNotHold) => Self::DoesNotHold,
+            (depends, Self::DependsOn(_)) => depends,
+        }
+    }
+
+    fn not(self) -> Self {
+        match self {
+            Self::Holds => Self::DoesNotHold,
+            Self::DoesNotHold => Self::Holds,
+            depends @ Self::DependsOn(_) => depends,
+        }
+    }
+}
+
+/// Returns whether a directive that is no condition can change the code after it. One that refuses the text
+/// cannot: the compiler of the device says so.
+fn changes_code(directive: &[Token]) -> bool {
+    let [name, rest @ ..] = directive else { return false };
+    match &*name.text {
+        "define" | "undef" | "include" => true,
+        "pragma" => !is_known(rest),
+        _ => false,
+    }
+}
+
 /// State of a condition and of the conditions around it.
 struct Condition {
-    /// Whether the lines around the condition are kept.
-    outer: bool,
-    /// Whether the current branch is kept.
-    kept: bool,
-    /// Whether a branch has been kept.
-    taken: bool,
+    /// State of the lines around the condition.
+    outer: Truth,
+    /// State of the lines of the current branch.
+    branch: Truth,
+    /// Whether a branch before the current one, or this one, is kept.
+    taken: Truth,
     /// Line of the directive that opened the condition.
     place: Place,
 }
@@ -107,6 +143,8 @@ struct Preprocessor {
     /// Difference between the lines of the file and those of the text.
     offset: isize,
     steps: usize,
+    /// Macros that only compilers know; `None` after a compiler has followed the conditions.
+    unknown: Option<Unknown>,
     output: Vec<Token>,
 }
 
@@ -116,8 +154,12 @@ impl Preprocessor {
         let mut text = Vec::new();
         while let Some(token) = rest.next() {
             if !(token.begins_line && token.is("#")) {
-                if self.keeps() {
-                    text.push(self.placed(token));
+                match self.state() {
+                    Truth::Holds => text.push(self.placed(token)),
+                    Truth::DependsOn(name) if token.kind != Kind::Comment => {
+                        return Err(self.undecided(&name));
+                    }
+                    _ => {}
                 }
                 continue;
             }
@@ -138,7 +180,7 @@ impl Preprocessor {
         match self.conditions.pop() {
             Some(Condition { place, .. }) => {
                 let problem = "`#endif` is missing for this condition".to_owned();
-                Err(Unreadable { place, problem })
+                Err(Unreadable { place, problem, depends_on: None })
             }
             None => Ok(self.output),
         }
@@ -155,8 +197,33 @@ impl Preprocessor {
         Ok(())
     }
 
-    fn keeps(&self) -> bool {
-        self.conditions.last().is_none_or(|condition| condition.kept)
+    /// Returns whether the current lines are kept.
+    fn state(&self) -> Truth {
+        self.conditions.last().map_or(Truth::Holds, |condition| condition.branch.clone())
+    }
+
+    /// Returns whether a macro is defined.
+    fn is_defined(&self, name: Option<&Token>) -> Truth {
+        let Some(Token { text: name, .. }) = name else { return Truth::DoesNotHold };
+        match &self.unknown {
+            Some(unknown) if !self.macros.contains_key(name) && unknown.contains(name) => {
+                Truth::DependsOn(name.clone())
+            }
+            _ => self.macros.contains_key(name).into(),
+        }
+    }
+
+    /// Returns the error of the innermost condition, whose lines matter.
+    fn undecided(&self, name: &Rc<str>) -> Unreadable {
+        let place = self.conditions.last().map(|condition| condition.place.clone());
+        Unreadable {
+            place: place.unwrap_or_else(|| Place { file: "".into(), line: 0 }),
+            problem: format!(
+                "only the compiler of a device knows the macro `{name}`, which decides about this code; install \
+                 clang, or give a value by `options = \"-D {name}=..\"`"
+            ),
+            depends_on: Some(name.clone()),
+        }
     }
 
     /// Moves a token to the file and line that line markers state.
@@ -167,26 +234,47 @@ impl Preprocessor {
     }
 
     fn error(&self, at: &Token, problem: impl Into<String>) -> Unreadable {
-        Unreadable { place: self.placed(at.clone()).place(), problem: problem.into() }
+        Unreadable {
+            place: self.placed(at.clone()).place(),
+            problem: problem.into(),
+            depends_on: None,
+        }
     }
 
     fn directive(&mut self, sign: &Token, directive: &[Token]) -> Result<()> {
         let Some((name, rest)) = directive.split_first() else { return Ok(()) };
         match &*name.text {
             "if" => {
-                let kept = self.keeps() && self.holds(sign, rest)?;
-                self.open(sign, kept);
+                let holds = match self.state() {
+                    Truth::DoesNotHold => Truth::DoesNotHold,
+                    _ => self.holds(sign, rest)?,
+                };
+                self.open(sign, holds);
             }
             "ifdef" | "ifndef" => {
-                let defined = rest.first().is_some_and(|name| self.macros.contains_key(&name.text));
-                self.open(sign, defined == (&*name.text == "ifdef"));
+                let holds = self.is_defined_as(rest, &*name.text == "ifdef");
+                self.open(sign, holds);
             }
             "elif" | "elifdef" | "elifndef" | "else" => self.branch(sign, &name.text, rest)?,
             "endif" => {
                 let closed = self.conditions.pop();
                 closed.ok_or_else(|| self.error(sign, "`#endif` without a condition"))?;
             }
-            _ if !self.keeps() => {}
+            _ => match self.state() {
+                Truth::Holds => self.kept_directive(sign, directive)?,
+                Truth::DependsOn(macro_name) if changes_code(directive) => {
+                    return Err(self.undecided(&macro_name));
+                }
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// Follows a directive that is no condition.
+    fn kept_directive(&mut self, sign: &Token, directive: &[Token]) -> Result<()> {
+        let [name, rest @ ..] = directive else { return Ok(()) };
+        match &*name.text {
             "define" => {
                 let (name, definition) = Macro::parse(rest)
                     .ok_or_else(|| self.error(sign, "this `#define` cannot be read"))?;
@@ -218,76 +306,95 @@ impl Preprocessor {
         self.error(sign, format!("includes {name}, which is not found; {FOLDER_ADVICE}"))
     }
 
-    fn open(&mut self, sign: &Token, holds: bool) {
-        let outer = self.keeps();
-        let kept = outer && holds;
+    fn open(&mut self, sign: &Token, holds: Truth) {
+        let outer = self.state();
+        let branch = outer.clone().and(holds);
         self.conditions.push(Condition {
             outer,
-            kept,
-            taken: kept,
+            taken: branch.clone(),
+            branch,
             place: self.placed(sign.clone()).place(),
         });
     }
 
     /// Begins the next branch of a condition.
     fn branch(&mut self, sign: &Token, name: &str, rest: &[Token]) -> Result<()> {
-        let Some(&Condition { outer, taken, .. }) = self.conditions.last() else {
+        let Some(Condition { outer, taken, .. }) = self.conditions.last() else {
             return Err(self.error(sign, format!("`#{name}` without a condition")));
         };
-        let defined = rest.first().is_some_and(|name| self.macros.contains_key(&name.text));
-        let kept = outer
-            && !taken
-            && match name {
-                "elif" => self.holds(sign, rest)?,
-                "elifdef" => defined,
-                "elifndef" => !defined,
-                _ => true,
-            };
+        let reached = outer.clone().and(taken.clone().not());
+        let branch = match (&reached, name) {
+            (Truth::DoesNotHold, _) | (_, "else") => reached,
+            (_, "elif") => reached.and(self.holds(sign, rest)?),
+            _ => reached.and(self.is_defined_as(rest, name == "elifdef")),
+        };
         if let Some(condition) = self.conditions.last_mut() {
-            condition.kept = kept;
-            condition.taken |= kept;
+            if condition.taken != Truth::Holds && branch != Truth::DoesNotHold {
+                condition.taken = branch.clone();
+            }
+            condition.branch = branch;
         }
         Ok(())
     }
 
-    /// Returns whether the condition of `#if` or `#elif` holds.
-    fn holds(&mut self, sign: &Token, condition: &[Token]) -> Result<bool> {
-        let resolved = self.with_queries_resolved(condition);
-        let expanded = expand(&self.macros, resolved, &mut self.steps)?;
-        // The preprocessor takes all names that are not macros for zero.
-        let value =
-            evaluate(&expanded, Context::Condition, &|name| Some(i64::from(name == "true")));
-        value.map(|value| value != 0).ok_or_else(|| {
-            let words: Vec<_> = condition.iter().map(|token| &*token.text).collect();
-            self.error(sign, format!("the condition `{}` cannot be evaluated", words.join(" ")))
-        })
+    /// Returns whether the name after `#ifdef` or `#ifndef` is defined as the directive says.
+    fn is_defined_as(&self, rest: &[Token], defined: bool) -> Truth {
+        let is_defined = self.is_defined(rest.first());
+        if defined { is_defined } else { is_defined.not() }
     }
 
-    /// Replaces `defined NAME`, `defined(NAME)` and queries by numbers.
+    /// Returns whether the condition of `#if` or `#elif` holds.
+    fn holds(&mut self, sign: &Token, condition: &[Token]) -> Result<Truth> {
+        let resolved = self.with_queries_resolved(condition);
+        let expanded = expand(&self.macros, resolved, &mut self.steps)?;
+        let unknown: RefCell<Option<Rc<str>>> = RefCell::default();
+        let value = evaluate(&expanded, Context::Condition, &|name| {
+            if self.unknown.as_ref().is_some_and(|it| it.contains(name)) {
+                unknown.borrow_mut().get_or_insert_with(|| name.into());
+                return None;
+            }
+            // The preprocessor takes all names that are not macros for zero.
+            Some(i64::from(name == "true"))
+        });
+        match (value, unknown.into_inner()) {
+            (Some(value), _) => Ok((value != 0).into()),
+            (None, Some(name)) => Ok(Truth::DependsOn(name)),
+            (None, None) => {
+                let words: Vec<_> = condition.iter().map(|token| &*token.text).collect();
+                let problem = format!("the condition `{}` cannot be evaluated", words.join(" "));
+                Err(self.error(sign, problem))
+            }
+        }
+    }
+
+    /// Replaces `defined NAME` and `defined(NAME)` by numbers, or by the name if only a compiler knows it, and
+    /// queries by their names.
     fn with_queries_resolved(&self, condition: &[Token]) -> Vec<Token> {
         let mut resolved = Vec::new();
         let mut rest = condition.iter();
         while let Some(token) = rest.next() {
-            let known = if token.is("defined") {
-                let name = match rest.as_slice() {
-                    [open, name, close, ..] if open.is("(") && close.is(")") => {
-                        rest.nth(2);
-                        Some(name)
-                    }
-                    _ => rest.next(),
-                };
-                name.is_some_and(|name| self.macros.contains_key(&name.text))
-            } else if QUERIES.contains(&&*token.text) {
+            if QUERIES.contains(&&*token.text) {
                 // The name in parentheses is left out.
                 let closes = rest.clone().position(|token| token.is(")"));
                 closes.map(|close| rest.nth(close));
-                false
-            } else {
+            }
+            if !token.is("defined") {
                 resolved.push(token.clone());
                 continue;
+            }
+            let name = match rest.as_slice() {
+                [open, name, close, ..] if open.is("(") && close.is(")") => {
+                    rest.nth(2);
+                    Some(name)
+                }
+                _ => rest.next(),
             };
-            let text = if known { "1" } else { "0" };
-            resolved.push(Token { kind: Kind::Number, text: text.into(), ..token.clone() });
+            let (kind, text) = match self.is_defined(name) {
+                Truth::Holds => (Kind::Number, "1".into()),
+                Truth::DoesNotHold => (Kind::Number, "0".into()),
+                Truth::DependsOn(name) => (Kind::Word, name),
+            };
+            resolved.push(Token { kind, text, ..token.clone() });
         }
         resolved
     }

@@ -2,7 +2,7 @@ use super::*;
 
 fn with(definitions: &[&str], text: &str) -> Result<String> {
     let definitions: Vec<_> = definitions.iter().map(|it| ((*it).to_owned(), true)).collect();
-    let tokens = preprocess(text, &"f.cl".into(), &definitions)?;
+    let tokens = preprocess(text, &"f.cl".into(), 120, &definitions)?;
     let texts: Vec<_> = tokens.iter().map(|token| token.text.to_string()).collect();
     Ok(texts.join(" "))
 }
@@ -58,10 +58,13 @@ fn conditions_choose_lines() {
         ("#if defined(N) || !defined M && N == 0\na\n#endif", "a"),
         ("#define N 3\n#define SQ(x) (x * x)\n#if SQ(N) > 8 && N\na\n#endif", "a"),
         ("#if 0\n#if 1\na\n#else\nb\n#endif\n#error no\n#include \"x\"\n#endif\nc", "c"),
-        ("#if __has_include(\"x.h\") + 1\na\n#endif", "a"),
+        (
+            "#if N && 1 / N\na\n#endif\n#if 1 || 1 / N\nb\n#endif\n#if N ? 1 / N : 2\nc\n#endif",
+            "b c",
+        ),
         ("#if 0\ndon't\n#endif", ""),
         ("  #  if 1\n a\n # endif", "a"),
-        ("#if cl_khr_fp64 && __OPENCL_VERSION__ >= CL_VERSION_1_2\na\n#endif", "a"),
+        ("#if __ENDIAN_LITTLE__ && __OPENCL_VERSION__ >= CL_VERSION_1_2\na\n#endif", "a"),
         ("#if 1 // c\na\n#endif /* d */", "a"),
         ("#if 1 /* c\n */ - 1\na\n#endif", ""),
         ("#if 0\n#elif 0\n#else\na\n#endif", "a"),
@@ -71,10 +74,76 @@ fn conditions_choose_lines() {
 }
 
 #[test]
+fn conditions_by_macros_that_only_compilers_know_are_refused() {
+    for (name, condition) in [
+        ("__SIZEOF_POINTER__", "#if __SIZEOF_POINTER__ == 8"),
+        ("__x86_64__", "#ifdef __x86_64__"),
+        ("__SPIRV__", "#ifndef __SPIRV__"),
+        ("__FAST_RELAXED_MATH__", "#if !defined(__FAST_RELAXED_MATH__)"),
+        ("__has_attribute", "#if defined __has_attribute && __has_attribute(packed)"),
+        ("__has_include", "#if __has_include(\"x.h\") + 1"),
+        ("__has_builtin", "#if 1 && __has_builtin(__builtin_popcount)"),
+        ("cl_intel_subgroups", "#if 0\n#elifdef cl_intel_subgroups"),
+        ("_M_X64", "#if 0\n#elif _M_X64"),
+        ("INT_MAX", "#if INT_MAX > 40000"),
+        ("M_PI", "#if defined(M_PI) || N"),
+        ("FP_FAST_FMA", "#if 1\n#ifdef FP_FAST_FMA"),
+    ] {
+        for code in [
+            "a",
+            "#else\na",
+            "#define N 1",
+            "#undef N",
+            "#pragma pack(1)",
+            "#if N\n#else\na\n#endif",
+        ] {
+            let ends = "\n#endif".repeat(if condition.starts_with("#if 1\n") { 2 } else { 1 });
+            let text = format!("{condition}\n{code}{ends}");
+            let problem = problem(&text);
+            let expected = format!("only the compiler of a device knows the macro `{name}`");
+            assert!(problem.contains(&expected), "{text}: {problem}");
+            assert!(problem.starts_with("f.cl:"), "{text}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn conditions_may_name_macros_that_only_compilers_know() {
+    for (text, expected) in [
+        // Nothing depends on the condition.
+        (
+            "#ifdef cl_khr_subgroups\n#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n// c\n#endif\na",
+            "a",
+        ),
+        ("#ifndef cl_khr_subgroups\n#error \"no subgroups\"\n#endif\na", "a"),
+        // Another part of the condition decides.
+        ("#if 1 || __x86_64__\na\n#endif", "a"),
+        ("#if defined(N) && __has_builtin(f)\na\n#else\nb\n#endif", "b"),
+        ("#if 0\n#ifdef __x86_64__\na\n#endif\n#if __BYTE_ORDER__ ==\n#endif\n#endif\nb", "b"),
+        ("#if 1\na\n#elif __x86_64__\nb\n#endif", "a"),
+        // The text owns the name.
+        ("#ifndef __A_H__\n#define __A_H__\na\n#endif\n#ifndef __A_H__\nb\n#endif", "a"),
+        ("#if !defined(_A_H)\n#define _A_H\na\n#endif", "a"),
+        ("#undef __N\n#ifdef __N\na\n#endif", ""),
+        // No compiler for OpenCL C defines the macro.
+        (
+            "#ifdef __cplusplus\na\n#elif defined(__CUDACC__) || __GNUC__ > 4\nb\n#else\nc\n#endif",
+            "c",
+        ),
+    ] {
+        assert_eq!(output(text), expected, "{text}");
+    }
+    assert_eq!(with(&["__N=2"], "#if __N > 1\na\n#endif").expect("valid"), "a");
+    let removed = [("__N".to_owned(), false)];
+    let tokens = preprocess("#ifdef __N\na\n#endif", &"f.cl".into(), 120, &removed).expect("valid");
+    assert!(tokens.is_empty(), "{tokens:?}");
+}
+
+#[test]
 fn options_define_macros() {
     assert_eq!(with(&["N=4", "M", "F(x)=<x>", "E="], "N M F(1) E;").expect("valid"), "4 1 < 1 > ;");
     let removed = [("N".to_owned(), true), ("N".to_owned(), false)];
-    let tokens = preprocess("N", &"f.cl".into(), &removed).expect("valid");
+    let tokens = preprocess("N", &"f.cl".into(), 120, &removed).expect("valid");
     assert_eq!(&*tokens[0].text, "N");
 }
 
@@ -90,7 +159,7 @@ fn other_directives_have_no_effect() {
 #[test]
 fn line_markers_state_files_and_lines() {
     let text = "a\n#line 10 \"b.h\"\nb\n\nc\n# 3 \"f.cl\" 2\nd\n#line 7\ne";
-    let tokens = preprocess(text, &"f.cl".into(), &[]).expect("valid");
+    let tokens = preprocess(text, &"f.cl".into(), 120, &[]).expect("valid");
     let places: Vec<_> = tokens.iter().map(|token| token.place().to_string()).collect();
     assert_eq!(places, ["f.cl:1", "b.h:10", "b.h:12", "f.cl:3", "f.cl:7"]);
     let followed = follow_line_markers(text, &"f.cl".into()).expect("valid");

@@ -38,8 +38,8 @@ fn in_short(kernel: &Kernel) -> String {
 }
 
 fn kernels(text: &str) -> (Vec<Kernel>, Vec<String>) {
-    let tokens =
-        preprocess(text, &"f.cl".into(), &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let tokens = preprocess(text, &"f.cl".into(), 120, &[])
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
     let (kernels, problems) = read(&tokens);
     (kernels, problems.iter().map(ToString::to_string).collect())
 }

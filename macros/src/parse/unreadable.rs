@@ -1,6 +1,7 @@
 //! Reason why a file of device code cannot be read.
 
 use std::fmt;
+use std::rc::Rc;
 
 use super::token::Place;
 
@@ -9,6 +10,8 @@ use super::token::Place;
 pub(crate) struct Unreadable {
     pub(crate) place: Place,
     pub(crate) problem: String,
+    /// Macro that decides about code, and that only the compiler of a device knows.
+    pub(crate) depends_on: Option<Rc<str>>,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Unreadable>;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs, thread};
 
+use crate::parse::predefined::DEVICE_VERSION;
+
 /// Environment variable with the path of clang, as for Kiln itself.
 pub(crate) const CLANG: &str = "KILN_CLANG";
 
@@ -56,15 +58,18 @@ fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|file| file.is_file())
 }
 
-/// Preprocesses a text. Comments stay in it.
+/// Preprocesses a text for a device of a version such as 120, which clang does not define itself. Comments stay in
+/// it.
 pub(crate) fn preprocess(
     clang: &Path,
     text: &str,
+    version: u32,
     standard: &str,
     arguments: &[String],
 ) -> Preprocessed {
     let mut command = command(clang, standard);
-    command.args(["-E", "-C"]).args(OF_DEVICES).args(arguments).args(["-o", "-", "-"]);
+    command.args(["-E", "-C", WITHOUT_GCC]).arg(format!("-D{DEVICE_VERSION}={version}"));
+    command.args(arguments).args(["-o", "-", "-"]);
     let output = match run(command, text) {
         Ok(output) => output,
         Err(error) => return Preprocessed::Unusable(format!("`{}`: {error}", clang.display())),
@@ -82,9 +87,8 @@ pub(crate) fn preprocess(
     }
 }
 
-/// Arguments for the macros that compilers of devices define: not those of GCC, and the version of a device, which clang
-/// leaves out.
-const OF_DEVICES: [&str; 2] = ["-fgnuc-version=0", "-D__OPENCL_VERSION__=120"];
+/// Argument against the macros of GCC, which compilers of devices do not define.
+const WITHOUT_GCC: &str = "-fgnuc-version=0";
 
 /// File that the messages about sizes name.
 const SIZES: &str = "kiln-sizes";
@@ -201,7 +205,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn programs_other_than_clang_are_unusable() {
-        let run = |program: &str| preprocess(Path::new(program), "a", "CL1.2", &[]);
+        let run = |program: &str| preprocess(Path::new(program), "a", 120, "CL1.2", &[]);
         assert!(matches!(run("/nonexistent/clang"), Preprocessed::Unusable(_)));
         assert!(matches!(run("/bin/false"), Preprocessed::Unusable(_)));
     }

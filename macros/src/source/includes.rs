@@ -205,7 +205,7 @@ mod tests {
     fn preprocessed(folder: &tempfile::TempDir, text: &str) -> (String, Vec<String>) {
         let folders = [folder.path().join("include")];
         let spliced = splice(text, "f.cl", folder.path(), &folders).expect("it can be read");
-        let tokens = preprocess(&spliced.text, &"f.cl".into(), &[]);
+        let tokens = preprocess(&spliced.text, &"f.cl".into(), 120, &[]);
         let tokens = tokens.unwrap_or_else(|error| panic!("{error}: {}", spliced.text));
         let texts: Vec<_> = tokens.iter().map(|token| token.text.to_string()).collect();
         (texts.join(" "), tokens.iter().map(|token| token.place().to_string()).collect())

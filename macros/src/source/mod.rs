@@ -1,6 +1,7 @@
 //! Device code: where it is, what it includes, and the kernels in it.
 
 pub(crate) mod clang;
+mod devices;
 mod includes;
 mod options;
 
@@ -10,7 +11,9 @@ use std::rc::Rc;
 use std::{env, fs};
 
 use self::clang::Preprocessed;
+use self::devices::{Device, Refusal, Signatures};
 use self::options::Options;
+use crate::parse::predefined::DEVICE_VERSION;
 use crate::parse::preprocess::{FOLDER_ADVICE, follow_line_markers, preprocess};
 use crate::parse::token::Token;
 use crate::signature::{Kernel, Parameter};
@@ -159,17 +162,12 @@ pub(crate) fn read_text(
         Ok(spliced) => spliced,
         Err(problem) => return DeviceCode::missing(name, problem),
     };
-    let (kernels, problems) = match expanded(&spliced.text, name, host, &options) {
-        Ok(Expanded { tokens, by_clang }) => {
-            let (mut kernels, problems) = parse::read(&tokens);
-            if let (Some(clang), Some(text)) = (&host.clang, by_clang) {
-                take_sizes(&mut kernels, |types| {
-                    clang::sizes(clang, &text, options.standard(), types)
-                });
-            }
-            refuse_unknown_layouts(&mut kernels);
-            (kernels, problems.iter().map(ToString::to_string).collect())
-        }
+    let depends_on_version = spliced.text.contains(DEVICE_VERSION);
+    let signatures = devices::for_all(depends_on_version, |device| {
+        kernels_of(&spliced.text, &name.into(), device, host, &options)
+    });
+    let (kernels, problems) = match signatures {
+        Ok(Signatures { kernels, problems }) => (kernels, problems),
         Err(problem) => (Vec::new(), vec![problem]),
     };
     DeviceCode {
@@ -181,6 +179,23 @@ pub(crate) fn read_text(
         problems,
         depends_on_clang: true,
     }
+}
+
+/// Returns the kernels that a text has for a kind of device.
+fn kernels_of(
+    text: &str,
+    file: &Rc<str>,
+    device: &Device,
+    host: &Host,
+    options: &Options,
+) -> Result<Signatures, Refusal> {
+    let Expanded { tokens, by_clang } = expanded(text, file, device, host, options)?;
+    let (mut kernels, problems) = parse::read(&tokens);
+    if let (Some(clang), Some(text)) = (&host.clang, by_clang) {
+        take_sizes(&mut kernels, |types| clang::sizes(clang, &text, options.standard(), types));
+    }
+    refuse_unknown_layouts(&mut kernels);
+    Ok(Signatures { kernels, problems: problems.iter().map(ToString::to_string).collect() })
 }
 
 /// Gives the types of parameters the sizes that clang states, where the source names the types.
@@ -223,34 +238,61 @@ struct Expanded {
 }
 
 /// Preprocesses a text: by clang if it is installed, and otherwise here.
-fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Expanded, String> {
-    let file: Rc<str> = name.into();
-    let by_clang = host.clang.as_ref().map(|clang| by_clang(clang, text, &file, options));
+fn expanded(
+    text: &str,
+    file: &Rc<str>,
+    device: &Device,
+    host: &Host,
+    options: &Options,
+) -> Result<Expanded, Refusal> {
+    let by_clang = host.clang.as_ref().map(|clang| by_clang(clang, text, file, device, options));
     match by_clang {
         Some(Preprocessed::Text(text)) => {
-            let tokens = follow_line_markers(&text, &file).map_err(|error| error.to_string())?;
+            let tokens = follow_line_markers(&text, file)?;
             let tokens = tokens.into_iter().filter(|token| !is_compilers(&token.file)).collect();
             Ok(Expanded { tokens, by_clang: Some(text) })
         }
         Some(Preprocessed::Refused(problem)) if problem.ends_with("file not found") => {
-            Err(format!("{problem}; {FOLDER_ADVICE}"))
+            Err(format!("{problem}; {FOLDER_ADVICE}").into())
         }
-        Some(Preprocessed::Refused(problem)) => Err(problem),
+        Some(Preprocessed::Refused(problem)) => Err(problem.into()),
         // A chosen clang that cannot be used is a mistake; others may be of no interest to the application.
         Some(Preprocessed::Unusable(problem)) if host.clang_is_chosen => {
-            Err(format!("{}: {problem}", clang::CLANG))
+            Err(format!("{}: {problem}", clang::CLANG).into())
         }
         Some(Preprocessed::Unusable(_)) | None => {
-            let tokens = preprocess(text, &file, &options.definitions);
-            let tokens = tokens.map_err(|error| error.to_string())?;
+            let definitions = definitions_without_clang(device, options)?;
+            let tokens = preprocess(text, file, device.version, &definitions)?;
             Ok(Expanded { tokens, by_clang: None })
         }
     }
 }
 
-fn by_clang(clang: &Path, text: &str, file: &Rc<str>, options: &Options) -> Preprocessed {
+fn by_clang(
+    clang: &Path,
+    text: &str,
+    file: &Rc<str>,
+    device: &Device,
+    options: &Options,
+) -> Preprocessed {
     let marker = format!("#line 1 \"{}\"\n", file.replace('\\', "\\\\").replace('"', "\\\""));
-    clang::preprocess(clang, &format!("{marker}{text}"), options.standard(), &options.for_clang())
+    let text = format!("{marker}{text}");
+    clang::preprocess(clang, &text, device.version, options.standard(), &options.for_clang())
+}
+
+/// Returns the definitions of a device and of the build options, in the order in which they take effect.
+fn definitions_without_clang(
+    device: &Device,
+    options: &Options,
+) -> Result<Vec<(String, bool)>, String> {
+    let language = options.version().ok_or_else(|| {
+        let standard = options.standard();
+        format!("only clang reads `{standard}`; install clang, or name it with `{}`", clang::CLANG)
+    })?;
+    let mut definitions = vec![(format!("__OPENCL_C_VERSION__={language}"), true)];
+    definitions.extend(device.optional.iter().cloned());
+    definitions.extend(options.definitions.iter().cloned());
+    Ok(definitions)
 }
 
 /// Whether a file is one that clang includes by itself.

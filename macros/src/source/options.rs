@@ -58,6 +58,12 @@ impl Options {
         self.standard.as_deref().unwrap_or(DEFAULT_STANDARD)
     }
 
+    /// Returns the version of OpenCL C as its macro states it, such as 120; `None` for another language.
+    pub(crate) fn version(&self) -> Option<u32> {
+        let (major, minor) = self.standard().strip_prefix("CL")?.split_once('.')?;
+        Some(major.parse::<u32>().ok()? * 100 + minor.parse::<u32>().ok()? * 10)
+    }
+
     /// Returns the definitions as arguments of clang.
     pub(crate) fn for_clang(&self) -> Vec<String> {
         let definitions = self.definitions.iter();
@@ -109,6 +115,8 @@ mod tests {
         assert_eq!(names, ["A=1", "B", "C=1 2", "A", "S=\"x\""]);
         assert_eq!(options.folders, ["here", "there"]);
         assert_eq!(options.standard(), "CL2.0");
+        assert_eq!(options.version(), Some(200));
+        assert_eq!(Options::parse("-cl-std=CLC++").expect("it is valid").version(), None);
         assert_eq!(
             options.for_device,
             r#"-DA=1 -D B -D "C=1 2" -U A -cl-std=CL2.0 -cl-mad-enable -DS=\"x\""#

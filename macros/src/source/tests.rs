@@ -53,7 +53,9 @@ fn in_words(kernels: &[Kernel]) -> String {
 #[test]
 fn clang_and_this_crate_read_the_same_from_every_file() {
     let read = |path: &Path, host: &Host| {
-        let code = read_file(path.to_str().expect("it is UTF-8"), host, "");
+        // clang assumes a device without this extension.
+        let options = "-D cl_khr_subgroups=1";
+        let code = read_file(path.to_str().expect("it is UTF-8"), host, options);
         assert!(code.problems.is_empty(), "{}: {:?}", path.display(), code.problems);
         in_words(&code.kernels)
     };
@@ -299,9 +301,13 @@ fn conditions_find_the_macros_that_devices_define() {
     let clang = env::var_os("PATH").and_then(|path| clang::on_path(&path));
     for clang in [None, clang] {
         let host = Host { clang, ..Host::default() };
-        for condition in
-            ["!defined(__GNUC__)", "defined(__clang__)", "__OPENCL_VERSION__ >= CL_VERSION_1_2"]
-        {
+        for condition in [
+            "!defined(__GNUC__)",
+            "defined(__clang__)",
+            "__OPENCL_VERSION__ >= CL_VERSION_1_2",
+            "__OPENCL_C_VERSION__ == 120",
+            "__STDC_VERSION__ >= 199901L",
+        ] {
             let (then, otherwise) = ("kernel void k(float x) {}", "kernel void k(int x) {}");
             let text = format!("#if {condition}\n{then}\n#else\n{otherwise}\n#endif");
             let code = read_text(&text, "f.cl", Path::new(""), &host, "");
@@ -309,4 +315,54 @@ fn conditions_find_the_macros_that_devices_define() {
             assert!(matches!(x.element.shape, Shape::Rust("f32")), "{text}: {x:?}");
         }
     }
+}
+
+#[test]
+fn parameters_that_depend_on_the_version_of_the_device_are_refused() {
+    let clang = env::var_os("PATH").and_then(|path| clang::on_path(&path));
+    for clang in [None, clang] {
+        let host = Host { clang, ..Host::default() };
+        let read = |text: &str| read_text(text, "f.cl", Path::new(""), &host, "");
+        let code = read(
+            "#if __OPENCL_VERSION__ >= 200\nkernel void k(long x) {}\nkernel void l() {}\n#else\n\
+             kernel void k(int x) {}\n#endif\nkernel void m(int x) {\n#if __OPENCL_VERSION__ > 200\nx++;\n#endif\n}",
+        );
+        let by_name = |name: &str| code.kernels.iter().find(|kernel| &*kernel.name == name);
+        let why =
+            by_name("k").expect("it is found").parameters[0].as_ref().expect_err("it differs");
+        assert!(why.contains("f.cl:5") && why.contains("`__OPENCL_VERSION__`"), "{why}");
+        assert!(by_name("l").is_some());
+        assert!(by_name("m").expect("it is found").parameters[0].is_ok());
+        let code =
+            read("#if __OPENCL_VERSION__ < 200\n#error old\n#endif\nkernel void k(int x) {}");
+        assert!(code.problems.is_empty() && code.kernels.len() == 1, "{code:?}");
+        let code =
+            read("#if __OPENCL_VERSION__ < 900\n#error old\n#endif\nkernel void k(int x) {}");
+        assert_eq!(code.problems.len(), 1, "{code:?}");
+    }
+}
+
+#[test]
+fn without_clang_parameters_that_depend_on_extensions_are_refused() {
+    let read = |text: &str| read_text(text, "f.cl", Path::new(""), &Host::default(), "");
+    let code = read(
+        "#ifdef cl_khr_fp16\ntypedef half real;\n#else\ntypedef float real;\n#endif\n\
+         kernel void k(global real *x) {}\nkernel void l(global float *x) {}\n\
+         #if __IMAGE_SUPPORT__\nkernel void m(read_only image2d_t x) {}\n#endif",
+    );
+    let names: Vec<_> = code.kernels.iter().map(|kernel| &*kernel.name).collect();
+    assert_eq!(names, ["k", "l", "m"], "{code:?}");
+    let why = code.kernels[0].parameters[0].as_ref().expect_err("it differs");
+    assert!(why.contains("`cl_khr_fp16`"), "{why}");
+    assert!(code.kernels[1..].iter().all(|kernel| kernel.parameters[0].is_ok()), "{code:?}");
+    let conditions = (0..20).map(|at| format!("#ifdef cl_{at}\nint x{at};\n#endif\n"));
+    let code = read(&conditions.collect::<String>());
+    assert!(code.problems[0].contains("install clang"), "{code:?}");
+}
+
+#[test]
+fn without_clang_other_languages_are_refused() {
+    let text = "kernel void k(int x) {}";
+    let code = read_text(text, "f.cl", Path::new(""), &Host::default(), "-cl-std=CLC++");
+    assert!(code.problems[0].contains("install clang"), "{code:?}");
 }
