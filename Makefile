@@ -18,12 +18,12 @@ test: setup services ## run all suites, on both drivers
 # The two tiers. The first checks every change; the goal is 25 minutes on two cores. The second takes hours: before a release,
 # and each night.
 fast: ## run the checks of every change
-	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test counts test-level-zero \
+	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt layers language deny clippy docs test counts test-level-zero \
 		sanitize changed
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
-	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
-		platforms msrv versions test counts test-ui test-processors test-level-zero test-races loom sanitize examples \
+	KILN_TEST_TIER=full scripts/checks setup services fmt layers language deny clippy docs api features \
+		platforms msrv packages versions test counts test-ui test-processors test-level-zero test-races loom sanitize examples \
 		soak-samples
 	scripts/check-changed --record full loom test-races test-ui
 
@@ -75,7 +75,7 @@ soak-fusion: setup ## fuse CHAINS random chains of stencils, rows and reductions
 VERDICTS = 1000000
 
 soak-verdicts: rust ## check VERDICTS launches of random kernels, and compare each verdict with an interpreter
-	KILN_BOUNDS_CASES=$(VERDICTS) cargo test --release --all-features --lib -- bounds::tests::random
+	KILN_BOUNDS_CASES=$(VERDICTS) cargo test --release --package kiln-compiler --lib -- bounds::tests::random
 
 # PROGRAMS programs from each of two seeds, with 8 random kernels, which are launched CHECKED_LAUNCHES times: 50,000 launches on
 # each driver.
@@ -148,10 +148,13 @@ bench: setup services ## run the benchmarks, with the same drivers
 compile-cost: rust ## measure what Kiln costs to compile, beside opencl3, cudarc and wgpu
 	scripts/compile-cost
 
-lint: fmt clippy docs rooms language ## check formatting, lints, docs, rooms and how comments begin
+lint: fmt clippy docs layers language ## check formatting, lints, docs, layers and how comments begin
 
-rooms: ## check that each room of `src` uses only rooms below it
-	scripts/check-rooms
+packages: rust ## pack the crates, build each from its package, and run an application that depends on them
+	scripts/check-packages
+
+layers: ## check that each module at the top of a crate depends only on modules below it
+	scripts/check-layers
 
 language: ## check that comments name their subject
 	scripts/check-language
@@ -248,4 +251,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv versions examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-services soak-foreign kernels
+.PHONY: packages help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold soak-memory test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv versions examples setup services soak-exit fmt clippy docs layers language rust soak-broken soak-services soak-foreign kernels

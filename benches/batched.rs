@@ -22,7 +22,7 @@ const LAUNCHES: usize = 16;
 const ROUNDS: usize = 51;
 
 /// Largest number of runs for the trials.
-const MOST_TRIALS: usize = 200;
+const MAX_TRIALS: usize = 200;
 
 /// Launches over buffers of their own, and graphs of them.
 struct Batch {
@@ -87,7 +87,7 @@ impl Batch {
 
 /// Runs launches until the fastest way is known, and describes it.
 fn end_trials(mut run: impl FnMut() -> FusionOutcome) -> String {
-    for _ in 0..MOST_TRIALS {
+    for _ in 0..MAX_TRIALS {
         match run() {
             FusionOutcome::Fused { form, .. } => {
                 // A way that is timed has the same outcome.

@@ -19,7 +19,7 @@ use support::{columns, compare, interleave, time};
 const ROUNDS: usize = 51;
 
 /// Largest number of runs for the trials of a scope.
-const MOST_TRIALS: usize = 200;
+const MAX_TRIALS: usize = 200;
 
 /// Ratio of the times above which a chain counts as slower in a scope.
 const SLOWER: f64 = 1.05;
@@ -52,7 +52,7 @@ async fn run_in_scope(chain: &Prepared<'_>, buffers: &[Buffer<u32>]) -> Result<F
 
 /// Runs a chain in scopes until the fastest way of each part is known.
 async fn end_trials(chain: &Prepared<'_>, buffers: &[Buffer<u32>]) -> Result<()> {
-    for _ in 0..MOST_TRIALS {
+    for _ in 0..MAX_TRIALS {
         let report = run_in_scope(chain, buffers).await?;
         chain.rt.drain().await;
         let is_known = |part: &kiln::PartReport| part.ways.iter().any(|way| way.is_chosen);

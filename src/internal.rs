@@ -3,21 +3,21 @@
 //! This module is not part of the public interface: it exists only with the feature `internal`, and changes
 //! without notice.
 
-#[cfg(any(test, fuzzing))]
+#[cfg(fuzzing)]
 pub mod fuzzing {
     //! Entry points of the fuzz targets in `fuzz/`, which are built with `--cfg fuzzing`.
 
-    pub use crate::compiler::bounds::fuzzing as bounds;
-    pub use crate::compiler::fusion::fuzzing as fusion;
-    pub use crate::compiler::spirv::fuzzing as spirv;
+    pub use kiln_compiler::bounds::fuzzing as bounds;
+    pub use kiln_compiler::fusion::fuzzing as fusion;
+    pub use kiln_spirv::fuzzing as spirv;
 }
 
 pub mod spirv {
     //! The SPIR-V compiler on plain bytes.
 
-    use crate::compiler::opencl_c;
-    use crate::compiler::spirv::{Input, Module, Options, merge, read};
     use crate::error::Result;
+    use kiln_compiler::opencl_c;
+    use kiln_spirv::{Input, Module, Options, merge, read};
 
     /// Reads a module's reflection data, then parses the module and assembles it again.
     ///
@@ -64,14 +64,14 @@ pub mod bounds {
 
     use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-    use crate::compiler::bounds;
-    use crate::compiler::nd_range::NdRange;
-    use crate::compiler::signature::Access;
-    use crate::compiler::spirv::edit::{Meaning, OPCODES};
-    use crate::compiler::spirv::{Module, read};
     use crate::error::Result;
+    use kiln_compiler::NdRange;
+    use kiln_compiler::bounds;
+    use kiln_spirv::Access;
+    use kiln_spirv::edit::{Meaning, OPCODES};
+    use kiln_spirv::{Module, read};
 
-    pub use crate::compiler::bounds::Argument;
+    pub use kiln_compiler::bounds::Argument;
 
     /// Returns the names of the instructions, and of the functions of OpenCL, through which ranges of integers are
     /// calculated.
@@ -193,15 +193,14 @@ pub mod fusion {
 
     use std::collections::{BTreeSet, HashMap};
 
-    use crate::compiler::fusion::{
+    use crate::device::{DeviceInfo, Workarounds};
+    use crate::error::Result;
+    use kiln_compiler::fusion::{
         Examinations, FusionForm, Internalization, Memory, Place, Plan, Programs, Region, Slot,
         Target, Trust, Width,
     };
-    use crate::compiler::nd_range::{NdRange, NdSize};
-    use crate::compiler::spirv::Module;
-    use crate::device::{DeviceInfo, Workarounds};
-    use crate::digest::Digest;
-    use crate::error::Result;
+    use kiln_compiler::{NdRange, NdSize};
+    use kiln_spirv::Module;
 
     /// Launch of a module's kernel.
     #[derive(Clone, Debug)]
@@ -341,10 +340,10 @@ pub mod fusion {
         let arguments = launch.arguments.iter().map(|argument| match argument {
             &Argument::Buffer { buffer, offset, length } => {
                 let memory = memories.memory_of(buffer);
-                crate::compiler::fusion::Argument::Buffer(Region { memory, offset, length })
+                kiln_compiler::fusion::Argument::Buffer(Region { memory, offset, length })
             }
-            Argument::Scalar(bytes) => crate::compiler::fusion::Argument::Scalar(bytes.clone()),
-            Argument::Local(bytes) => crate::compiler::fusion::Argument::Local(*bytes),
+            Argument::Scalar(bytes) => kiln_compiler::fusion::Argument::Scalar(bytes.clone()),
+            Argument::Local(bytes) => kiln_compiler::fusion::Argument::Local(*bytes),
         });
         Slot {
             module: launch.module,
@@ -375,7 +374,7 @@ pub mod fusion {
         let slots = launches.iter().map(|launch| slot(launch, &mut memories)).collect();
         let dead: BTreeSet<_> = dead.iter().map(|&buffer| memories.memory_of(buffer)).collect();
         let plan = Plan {
-            modules: vec![Digest([0; 32]); modules.len()],
+            modules: vec![[0; 32]; modules.len()],
             slots,
             constants: BTreeSet::new(),
             forms: dead.iter().filter_map(|&memory| Some((memory, options.into?))).collect(),
@@ -394,7 +393,7 @@ pub mod fusion {
         let programs = Programs { modules: &module_refs, examinations: &examinations };
         let width = Width { most: options.width, least_left: 0 };
         let outcome =
-            crate::compiler::fusion::fuse(&plan, programs, Trust::ProofOnly, width, options.form)?;
+            kiln_compiler::fusion::fuse(&plan, programs, Trust::ProofOnly, width, options.form)?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();
         Ok(outcome.fused.map(|fused| {

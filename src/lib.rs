@@ -180,7 +180,7 @@
 //! * with a remote cache, one that communicates with it;
 //! * for a trace, one that writes it;
 //! * one for each call of [`Module::open`] or [`Program::binary`], which ends with the call;
-//! * once Kiln waits for another process's build, the timer thread of `async-io`;
+//! * for time limits and pauses, one that waits for them;
 //! * while a store is larger than its limit, one that collects.
 //!
 //! Each opened device may have more:
@@ -258,7 +258,6 @@ mod args;
 mod backend;
 mod build_graph;
 mod cache;
-mod compiler;
 mod device;
 mod digest;
 mod error;
@@ -341,14 +340,6 @@ pub use crate::cache::manifest::{
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
-pub use crate::compiler::bounds::{Finding, LaunchVerdict};
-pub use crate::compiler::fusion::{
-    BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
-    Verdict, WayReport,
-};
-pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
-pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
-pub use crate::compiler::work_group::WorkGroup;
 pub use crate::device::{
     Addressing, ChannelOrder, ChannelType, Device, DeviceInfo, DeviceKind, Filter, ImageFormat,
     ImageKind, ImageLimits, Limits, ModuleFormat, Sampler,
@@ -369,3 +360,10 @@ pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};
 pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
 pub use crate::stats::{DeviceStats, Stats};
+pub use kiln_compiler::bounds::{Finding, LaunchVerdict};
+pub use kiln_compiler::fusion::{
+    BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
+    Verdict, WayReport,
+};
+pub use kiln_compiler::{IntoNdSize, NdRange, NdSize, WorkGroup};
+pub use kiln_spirv::{Access, AddressSpace, Parameter, SpecializationConstant};

@@ -109,7 +109,7 @@ impl Frame {
         Ok([self.queue.read(&self.result).await?, self.queue.read(&self.sketch).await?])
     }
 
-    /// Runs scopes until the trials have ended, and then frames in both ways by turns. Returns the outcome of the
+    /// Runs scopes until the trials have ended, and then frames in both ways, alternately. Returns the outcome of the
     /// scope, and the median times one by one and in a scope.
     pub(crate) async fn measure(&self, rounds: usize) -> Result<(FusionOutcome, [Duration; 2])> {
         self.one_by_one().await?;

@@ -136,7 +136,7 @@ async fn settle(frames: &Frames<'_>, way: Way, expected: &Picture) -> Result<()>
     Ok(())
 }
 
-/// Returns the medians over many frames, which run in each way by turns.
+/// Returns the medians over many frames, which run in all ways, one after the other.
 async fn measure(frames: &Frames<'_>, expected: &Picture) -> Result<Vec<Row>> {
     let mut completed = Way::ALL.map(|_| Vec::new());
     let start = Instant::now();

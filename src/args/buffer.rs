@@ -7,10 +7,10 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use kiln_spirv::Access;
 
 use super::region::{Contents, Freed, MemoryHandle, Region, Storage};
 use crate::backend::DeviceSlot;
-use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Handle to elements in device memory. Cheap to clone.

@@ -3,8 +3,9 @@
 use std::any::TypeId;
 use std::fmt;
 
+use kiln_spirv::Parameter;
+
 use super::ArgumentKind;
-use crate::compiler::signature::Parameter;
 
 /// Rust type of an argument's elements.
 pub(crate) struct Element {

@@ -22,9 +22,9 @@ pub(crate) use self::element::{Element, ElementType};
 use self::image::Image;
 use self::image::pixel::Pixel;
 use self::region::Region;
-use crate::compiler::signature::{Access, AddressSpace, Parameter, is_object};
 use crate::device::{ImageKind, Sampler};
 use crate::error::{Error, Result};
+use kiln_spirv::{Access, AddressSpace, Parameter, is_object};
 
 /// Local memory of a work-group as a kernel argument: `len` elements of `T`. The contents are not visible
 /// outside the work-group.
@@ -194,7 +194,7 @@ impl fmt::Debug for ArgumentValue {
 pub(crate) enum ArgumentKind {
     /// Buffer or image, with the access that the caller stated, if any.
     Memory(Arc<Region>, Option<Access>),
-    Sampler(Sampler),
+    Sampler(kiln_compiler::Sampler),
     Value(SmallVec<[u8; 16]>),
     /// Size of local memory in bytes. `usize::MAX` stands for a size that overflows.
     Local(usize),
@@ -221,7 +221,7 @@ impl<P: Pixel> Argument for &Image<P> {
 
 impl Argument for Sampler {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue::new(ArgumentKind::Sampler(self), Element::of::<Self>())
+        ArgumentValue::new(ArgumentKind::Sampler(self.0), Element::of::<Self>())
     }
 }
 
@@ -444,12 +444,8 @@ mod tests {
     use crate::device::Addressing;
 
     fn parameter(type_name: &str, address_space: AddressSpace) -> Parameter {
-        Parameter {
-            name: Some("x".into()),
-            type_name: Some(type_name.into()),
-            address_space: Some(address_space),
-            ..Parameter::default()
-        }
+        let (name, type_name) = (Some("x".into()), Some(type_name.into()));
+        Parameter::new(name, type_name, Some(address_space), None, None)
     }
 
     fn check_in(space: AddressSpace, argument: impl Argument, type_name: &str) -> Result<()> {
@@ -565,8 +561,8 @@ mod tests {
 
     #[test]
     fn sizes_are_compared_where_the_type_is_unknown() {
-        let structure =
-            Parameter { size: Some(12), ..parameter("struct Params", AddressSpace::Private) };
+        let mut structure = parameter("struct Params", AddressSpace::Private);
+        structure.size = Some(12);
         let check = |argument: ArgumentValue| argument.check("k", 0, &structure, None);
         assert!(check([1.0f32; 3].into_value(Seal)).is_ok());
         let larger = [1.0f32; 4].into_value(Seal);

@@ -10,9 +10,9 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use concurrent_queue::ConcurrentQueue;
+use kiln_spirv::Access;
 
 use crate::backend::{Device, DeviceSlot, Memory};
-use crate::compiler::signature::Access;
 use crate::device::{ImageBox, ImageKind, ImageShape, Rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -456,7 +456,7 @@ impl Region {
         // only the first view is kept.
         let memory = &self.allocation.memory;
         let view = match over_buffer {
-            Some(_) if self.beyond_alignment() > 0 => return Err(self.unaligned()),
+            Some(_) if self.beyond_alignment() > 0 => return Err(self.unaligned_error()),
             Some(image) => memory.image(self.bytes.start, &image.shape)?,
             None => {
                 let start = self.bytes.start - self.lead();
@@ -476,7 +476,7 @@ impl Region {
     }
 
     /// Returns the error for a region that does not start where the device takes it as an argument.
-    pub(crate) fn unaligned(&self) -> Error {
+    pub(crate) fn unaligned_error(&self) -> Error {
         let device = self.slot().handle();
         Error::invalid(format!(
             "the slice starts at byte {} of its buffer; as a kernel's argument on {device} it must start at a \

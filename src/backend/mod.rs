@@ -50,9 +50,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Parameter;
-use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows, Sampler};
+use kiln_compiler::{NdRange, Sampler};
+use kiln_spirv::Parameter;
+
+use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, Result};

@@ -1,8 +1,8 @@
 //! Record of the arguments that a driver's kernel holds, so that an unchanged argument is not set again.
 
+use kiln_compiler::Sampler;
 use smallvec::SmallVec;
 
-use crate::device::Sampler;
 use crate::error::{Error, Result};
 
 /// Identity of an argument, to compare it with the one that was set last.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use kiln_spirv::{Parameter, user_name};
+
 use crate::backend::{self, Kernel};
-use crate::compiler::signature::Parameter;
-use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::source::module::Module;
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+use kiln_spirv::Parameter;
+
 use super::artifact::{Artifact, SignatureSource};
 use super::footprint::Footprint;
 use super::input::BuildInput;
@@ -12,7 +14,6 @@ use super::plan::{BuildPlan, LinkedModule};
 use crate::args::ElementType;
 use crate::backend;
 use crate::cache::store::Storage;
-use crate::compiler::signature::Parameter;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
@@ -307,12 +308,14 @@ fn merge_parameters(
             declared.into()
         }
         Some(declared) if driver.len() == declared.len() => {
-            let both = driver.iter().zip(declared).map(|(driver, declared)| Parameter {
-                name: driver.name.clone().or_else(|| declared.name.clone()),
-                type_name: driver.type_name.clone().or_else(|| declared.type_name.clone()),
-                address_space: driver.address_space.or(declared.address_space),
-                access: driver.access.or(declared.access),
-                size: driver.size.or(declared.size),
+            let both = driver.iter().zip(declared).map(|(driver, declared)| {
+                Parameter::new(
+                    driver.name.clone().or_else(|| declared.name.clone()),
+                    driver.type_name.clone().or_else(|| declared.type_name.clone()),
+                    driver.address_space.or(declared.address_space),
+                    driver.access.or(declared.access),
+                    driver.size.or(declared.size),
+                )
             });
             both.collect()
         }

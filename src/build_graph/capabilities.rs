@@ -1,7 +1,8 @@
 //! Check that a device supports the features that a module needs, before a compiler gets the module: some
 //! compilers end the process if they do not support an extension.
 
-use crate::compiler::spirv::{self, Demand};
+use kiln_spirv::Demand;
+
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that the device lacks.
 pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
-    let spirv::Demands { features, extensions, address_bits } = spirv::demands(code);
+    let kiln_spirv::Demands { features, extensions, address_bits } = kiln_spirv::demands(code);
     check_addresses(address_bits, device)?;
     check_features(features, name, device)?;
     let Some(known) = device.spirv_extensions else { return Ok(()) };
@@ -33,7 +34,7 @@ pub(super) fn check_translated(
     name: &str,
     device: &Device,
 ) -> Result<()> {
-    check_addresses(spirv::demands(code).address_bits, device)?;
+    check_addresses(kiln_spirv::demands(code).address_bits, device)?;
     check_features(features, name, device)
 }
 

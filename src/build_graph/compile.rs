@@ -9,6 +9,7 @@ use async_lock::futures::AcquireArc;
 use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures::FutureExt;
 use futures::future::{Either, select, try_join, try_join_all};
+use kiln_spirv::Parameter;
 
 use super::artifact::Artifact;
 use super::built::{BuildMetadata, Built, Origin};
@@ -28,7 +29,6 @@ use super::signatures::Signatures;
 use crate::backend::Source;
 use crate::cache::remote::PendingResponse;
 use crate::cache::store::{Address, Entry, Storage};
-use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kiln_spirv::SpecializationConstant;
+
 use super::formats::{is_emitted, is_translated};
 use super::key::{ConstantBytes, InputFields};
 use super::link::{LinkTarget, describe};
@@ -12,8 +14,6 @@ use super::options::OptionSource;
 use super::options::SourcedOptions;
 use super::specialization::GivenConstant;
 use crate::cache::store::ObjectRecord;
-use crate::compiler::signature::SpecializationConstant;
-use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::includes::{
@@ -178,12 +178,12 @@ impl BuildInput {
     ///
     /// # Errors
     ///
-    /// As for [`remove_definitions`](spirv::remove_definitions), naming the module.
+    /// As for [`remove_definitions`](kiln_spirv::remove_definitions), naming the module.
     pub(super) fn code(&self) -> Result<Cow<'_, [u8]>> {
         if !self.replaced.is_empty() && self.module.format() == ModuleFormat::SpirV {
             let removed = || {
-                let mut module = spirv::Module::parse(self.module.code())?;
-                spirv::remove_definitions(&mut module, &self.replaced)?;
+                let mut module = kiln_spirv::Module::parse(self.module.code())?;
+                kiln_spirv::remove_definitions(&mut module, &self.replaced)?;
                 Ok(module.assemble())
             };
             let code: Result<_> = removed();

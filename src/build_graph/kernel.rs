@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
+use kiln_compiler::WorkGroup;
+use kiln_spirv::Parameter;
+
 use super::built::{Built, ResolvedKernel};
 use super::checked::{Checks, graph_of};
 use super::graph::BuildGraph;
 use super::requested::RequestedProgram;
-use crate::compiler::signature::Parameter;
-use crate::compiler::work_group::WorkGroup;
 use crate::error::{Error, Result};
 
 /// An entry point of a program: a handle, cheap to clone, that keeps the program usable.
@@ -154,13 +155,13 @@ impl Kernel {
     #[must_use]
     pub fn work_group(&self) -> Option<WorkGroup> {
         let native = &self.resolved()?.as_ref().ok()?.native;
-        Some(WorkGroup {
-            max_size: native.max_work_group_size(),
-            preferred_multiple: native.preferred_multiple(),
-            required: native.required_work_group(),
-            local_bytes: native.local_memory(),
-            private_bytes: native.private_memory(),
-        })
+        Some(WorkGroup::new(
+            native.max_work_group_size(),
+            native.preferred_multiple(),
+            native.required_work_group(),
+            native.local_memory(),
+            native.private_memory(),
+        ))
     }
 
     /// Returns the kernel, or the error if there is none. Returns `None` while the program is being built. Does

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use kiln_spirv::{Access, AddressSpace, Parameter};
+
 use super::artifact::Artifact;
 use crate::cache::store::{KernelRecord, ParameterRecord};
-use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
 /// Returns the record of a kernel and its parameters.
 pub(super) fn record(name: &str, parameters: &[Parameter]) -> KernelRecord {
@@ -27,23 +28,14 @@ pub(super) fn parameters(records: &[KernelRecord]) -> impl Fn(&str) -> Option<Ve
 
 /// Converts a recorded parameter. A word that this version does not know is ignored.
 fn parameter(record: &ParameterRecord) -> Parameter {
-    Parameter {
-        name: record.name.clone(),
-        type_name: record.type_name.clone(),
-        address_space: [
-            AddressSpace::Global,
-            AddressSpace::Constant,
-            AddressSpace::Local,
-            AddressSpace::Private,
-        ]
-        .into_iter()
-        .find(|space| record.address_space.as_deref() == Some(space_name(*space))),
-        access: [Access::Read, Access::Write, Access::ReadWrite]
-            .into_iter()
-            .find(|access| record.access.as_deref() == Some(access_name(*access))),
-        // Sizes are not recorded; only drivers report them.
-        size: None,
-    }
+    let spaces =
+        [AddressSpace::Global, AddressSpace::Constant, AddressSpace::Local, AddressSpace::Private];
+    let mut spaces = spaces.into_iter();
+    let space = spaces.find(|space| record.address_space.as_deref() == Some(space_name(*space)));
+    let mut accesses = [Access::Read, Access::Write, Access::ReadWrite].into_iter();
+    let access = accesses.find(|access| record.access.as_deref() == Some(access_name(*access)));
+    // Sizes are not recorded; only drivers report them.
+    Parameter::new(record.name.clone(), record.type_name.clone(), space, access, None)
 }
 
 /// Whether a program has the recorded kernels and no others.

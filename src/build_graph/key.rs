@@ -7,10 +7,10 @@
 
 use std::ffi::{OsStr, OsString};
 
+use kiln_spirv::REMOVER;
 use smallvec::SmallVec;
 
 use super::options::{OptionKind, OptionSource, SourcedOptions};
-use crate::compiler::spirv::REMOVER;
 use crate::digest::{BuildKey, Digest};
 use crate::source::includes::IncludedFile;
 

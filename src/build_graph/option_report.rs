@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::options::words;
+
 use super::link::describe;
 use super::options::{OptionKind, OptionSource, SourcedOptions};
 use super::plan::BuildPlan;
-use crate::compiler::options::words;
 use crate::error::{Error, ErrorKind};
 use crate::source::module::Module;
 

@@ -10,10 +10,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 
+use kiln_compiler::options::{canonical_options, is_complete};
 use smallvec::SmallVec;
 
 use super::link::describe;
-use crate::compiler::options::{canonical_options, is_complete};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::module::Module;

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kiln_compiler::opencl_c;
+use kiln_spirv::Parameter;
 use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
@@ -17,9 +19,6 @@ use super::options::SourcedOptions;
 use super::strategy::{BuildStrategy, strategy_for};
 use crate::backend::Source;
 use crate::cache::store::{ObjectRecord, Storage};
-use crate::compiler::opencl_c;
-use crate::compiler::signature::Parameter;
-use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
@@ -475,7 +474,7 @@ impl BuildPlan {
         read(&ProgramFields {
             kind: self.kind(),
             emitter,
-            merger: (self.strategy == BuildStrategy::Merge).then_some(spirv::MERGER),
+            merger: (self.strategy == BuildStrategy::Merge).then_some(kiln_spirv::MERGER),
             is_linked_by_calls: self.strategy == BuildStrategy::LinkByCalls,
             inputs: &inputs,
             link_options: &self.link_options,
@@ -503,9 +502,9 @@ impl BuildPlan {
     pub(super) fn check_calls(&self) -> Result<()> {
         let is_spirv = |input: &&BuildInput| input.module.format() == ModuleFormat::SpirV;
         let modules = self.inputs.iter().filter(is_spirv);
-        let modules = modules.map(|input| spirv::Module::parse(&*input.code()?));
+        let modules = modules.map(|input| kiln_spirv::Module::parse(&*input.code()?));
         let modules = modules.collect::<Result<Vec<_>>>()?;
-        match spirv::recursive_function(&modules.iter().collect::<Vec<_>>()) {
+        match kiln_spirv::recursive_function(&modules.iter().collect::<Vec<_>>()) {
             Some(function) => Err(Error::unsupported(format!(
                 "{}: {function} calls itself, directly or through other functions, which OpenCL forbids",
                 self.describe()
@@ -537,7 +536,7 @@ impl BuildPlan {
         if !self.is_emitted {
             return Ok(OwnedSource { format, code, options, constants });
         }
-        let module = spirv::Module::parse(&*code)?;
+        let module = kiln_spirv::Module::parse(&*code)?;
         let text = match self.strategy {
             BuildStrategy::Compile => opencl_c::object(&module, &constants)?,
             _ => opencl_c::specialized(&module, &constants)?,
@@ -593,13 +592,18 @@ fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
     let names: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
     let mut modules = Vec::with_capacity(inputs.len());
     for (input, name) in inputs.iter().zip(&names) {
-        let module = spirv::Module::parse(&*input.code()?).map_err(|error| error.within(name))?;
+        let module =
+            kiln_spirv::Module::parse(&*input.code()?).map_err(|error| error.within(name))?;
         modules.push(module);
     }
-    let named: Vec<_> =
-        names.iter().zip(&modules).map(|(name, module)| spirv::Input { name, module }).collect();
-    let spirv::Merged { module, spec_ids } = spirv::merge(&named, spirv::Options::default())?;
-    let (code, reflection) = spirv::read(module.assemble())?;
+    let named: Vec<_> = names
+        .iter()
+        .zip(&modules)
+        .map(|(name, module)| kiln_spirv::Input { name, module })
+        .collect();
+    let kiln_spirv::Merged { module, spec_ids } =
+        kiln_spirv::merge(&named, kiln_spirv::Options::default())?;
+    let (code, reflection) = kiln_spirv::read(module.assemble())?;
     let mut constants = Vec::new();
     for (input, ids) in inputs.iter().zip(&spec_ids) {
         for (id, value) in &input.constants {

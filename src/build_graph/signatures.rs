@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use kiln_spirv::{Input, check_signatures};
 
 use super::graph::BuildGraph;
 use super::input::BuildInput;
 use super::link::describe;
 use super::plan::BuildPlan;
-use crate::compiler::spirv::{self, Input, check_signatures};
 use crate::device::ModuleFormat;
 use crate::error::Result;
 use crate::source::module::Module;
@@ -37,8 +37,8 @@ impl Signatures {
     pub(super) fn check(&self) -> Result<()> {
         let parse = |Signed { name, module, replaced }: &Signed| {
             // A module that cannot be parsed is left to the driver.
-            let mut module = spirv::Module::parse(module.code()).ok()?;
-            spirv::remove_definitions(&mut module, replaced).ok()?;
+            let mut module = kiln_spirv::Module::parse(module.code()).ok()?;
+            kiln_spirv::remove_definitions(&mut module, replaced).ok()?;
             Some((name.clone(), module))
         };
         let modules: Vec<_> = self.0.iter().filter_map(parse).collect();

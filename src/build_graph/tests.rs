@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use kiln_spirv::AddressSpace;
 
 use self::fake::{FakeAdapter, Script};
 use super::{
@@ -17,7 +18,6 @@ use super::{
     EnvironmentOptions, Origin, Setting,
 };
 use crate::backend::DeviceSlot;
-use crate::compiler::signature::AddressSpace;
 use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{ErrorKind, Result};
 use crate::source::module::Module;

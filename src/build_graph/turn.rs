@@ -61,7 +61,7 @@ pub(super) struct Turn {
     /// Permission for this purpose. Returned while the process waits for another machine.
     pub(super) slot: Option<SemaphoreGuardArc>,
     pub(super) lock: BackgroundLock,
-    /// Whether the process has waited in vain for the one that holds the build lock. It does not wait again.
+    /// Whether the process gave up waiting for the one that holds the build lock. It does not wait again.
     pub(super) has_given_up: bool,
 }
 

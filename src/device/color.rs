@@ -1,6 +1,6 @@
 //! Colors as pixels, for devices whose drivers do not convert them.
 
-use super::image::{ChannelOrder, ChannelType, ImageFormat};
+use super::{ChannelOrder, ChannelType, ImageFormat};
 
 /// Returns the bytes of a pixel of a color: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`.
 pub(crate) fn pixel_of([red, green, blue, alpha]: [u32; 4], format: ImageFormat) -> Vec<u8> {

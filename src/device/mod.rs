@@ -3,7 +3,6 @@
 
 #[cfg(any(feature = "level-zero", feature = "simulated"))]
 mod color;
-mod image;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
 mod rows;
@@ -17,10 +16,10 @@ use std::sync::Arc;
 
 #[cfg(any(feature = "level-zero", feature = "simulated"))]
 pub(crate) use color::pixel_of;
-pub use image::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
-pub(crate) use image::{ImageBox, ImageShape};
+pub use kiln_compiler::{Addressing, ChannelOrder, ChannelType, Filter, ImageFormat, ImageKind};
+pub(crate) use kiln_compiler::{ImageBox, ImageShape};
 pub(crate) use rows::Rows;
-pub use sampler::{Addressing, Filter, Sampler};
+pub use sampler::Sampler;
 pub(crate) use selector::Selector;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 pub(crate) use workarounds::CompilerFiles;

@@ -1,8 +1,9 @@
 //! Memory accesses of several launches that run as one.
 
+use kiln_spirv::Access;
+
 use super::hazard::Use;
 use super::launch_work::LaunchWork;
-use crate::compiler::signature::Access;
 
 /// Combined accesses of launches that run as one. The accesses within one list happen at once, and the lists
 /// one after another. Most often there is a single list.

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::bounds::{LaunchVerdict, Offset};
 use smallvec::SmallVec;
 
 use super::launch::Launch;
 use super::launch_work::{LaunchWork, VariantKind};
 use crate::args::{Argument, ArgumentKind, ArgumentList, Seal, describe};
 use crate::build_graph::{Decision, Kernel, LaunchShape, Variant};
-use crate::compiler::bounds::{LaunchVerdict, Offset};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 use crate::stats::Counters;
 
 impl LaunchWork {
-    /// Whether the launch must not run before it is checked, or was checked already.
+    /// Whether this launch requires a check, or has passed one.
     pub(crate) fn is_checked(&self) -> bool {
         self.variant.is_some_and(|variant| variant.is_checked) || self.kernel.is_checked()
     }
@@ -48,7 +48,7 @@ impl LaunchWork {
     /// # Errors
     ///
     /// As for [`Queue::submit`](crate::Queue::submit).
-    pub(super) fn secure(&mut self, device: &Device) -> Result<bool> {
+    pub(super) fn resolve_variant(&mut self, device: &Device) -> Result<bool> {
         if self.check(device).transpose()?.is_none() {
             return Ok(false);
         }
@@ -61,7 +61,7 @@ impl LaunchWork {
     ///
     /// # Errors
     ///
-    /// As for [`secure`](Self::secure).
+    /// As for [`resolve_variant`](Self::resolve_variant).
     pub(super) fn settle(
         &mut self,
         pending: &PendingLaunch,
@@ -127,7 +127,7 @@ impl LaunchWork {
 
     /// Returns the error for a slice that the device does not take, given the reason why the kernel cannot add its
     /// offset.
-    fn has_no_offsets(&self, reason: &Error) -> Error {
+    fn no_offsets_error(&self, reason: &Error) -> Error {
         let regions = self.arguments.iter().enumerate().find_map(|(at, given)| match &given.kind {
             ArgumentKind::Memory(region, _) if region.lead() > 0 => Some((at, region)),
             _ => None,
@@ -137,7 +137,7 @@ impl LaunchWork {
             ErrorKind::InvalidArgument,
             format!(
                 "{}, and the kernel cannot be changed to start there: {reason}",
-                region.unaligned()
+                region.unaligned_error()
             ),
         );
         let parameter = self.kernel.params().and_then(|all| all.get(at));
@@ -177,7 +177,7 @@ impl LaunchWork {
                 let reason = format!(
                     "its elements are aligned to {alignment} bytes; give a slice that starts at a multiple of that"
                 );
-                return Err(self.has_no_offsets(&Error::invalid(reason)));
+                return Err(self.no_offsets_error(&Error::invalid(reason)));
             }
             added.push((region.lead() as u64).into_value(Seal));
         }
@@ -222,7 +222,7 @@ impl LaunchWork {
 
     /// Returns the error for a launch that was pending: for an unchecked one, why its slices cannot be given.
     fn pending_error(&self, error: Error) -> Error {
-        if self.kernel.is_checked() { error } else { self.has_no_offsets(&error) }
+        if self.kernel.is_checked() { error } else { self.no_offsets_error(&error) }
     }
 }
 
@@ -275,7 +275,7 @@ impl PendingLaunch {
     ///
     /// # Errors
     ///
-    /// As for [`LaunchWork::secure`].
+    /// As for [`LaunchWork::resolve_variant`].
     pub(super) async fn ready(&self) -> Result<Option<Arc<Variant>>> {
         self.kernel.resolve().await;
         if !matches!(self.kernel.resolved(), Some(Ok(_))) {

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
+use kiln_spirv::Access;
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -19,7 +20,6 @@ use smallvec::SmallVec;
 
 use super::hazard::{ConflictVisitor, Hazards, Use, Uses};
 use super::node::{EdgeKind, NodeId, Poison, SkipReason};
-use crate::compiler::signature::Access;
 use crate::error::{Error, Result};
 pub(crate) use replacement::DetachedEdge;
 

@@ -4,10 +4,11 @@
 use std::mem;
 use std::sync::{Arc, Mutex, Weak};
 
+use kiln_spirv::Access;
+
 use super::event::Record;
 use super::hazard::Use;
 use crate::args::region::Region;
-use crate::compiler::signature::Access;
 use crate::sync::lock;
 
 /// Side of a copy between devices.

@@ -179,7 +179,7 @@ impl Queue {
             }
         }
         work.check_proof()?;
-        let building = !work.secure(self.device())?;
+        let building = !work.resolve_variant(self.device())?;
         let limit = timeout.map(|limit| TimeLimit::starting_now(work.kernel.name(), limit));
         let mut command = self.scheduler.command(Work::Launch(work), self.number);
         (command.building, command.group) = (building, group);

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use foldhash::fast::RandomState;
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::node::{EdgeKind, NodeId};
 use crate::args::region::Region;
-use crate::compiler::signature::Access;
 use crate::error::Error;
 
 /// Byte range of an allocation, and how a command accesses it.

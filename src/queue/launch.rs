@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::time::Duration;
 
+use kiln_compiler::IntoNdSize;
 use smallvec::SmallVec;
 
 use super::event::Event;
@@ -12,7 +13,6 @@ use super::launch_memory;
 use super::launch_work::LaunchWork;
 use crate::args::{Argument, ArgumentList, Arguments, Seal};
 use crate::build_graph::Kernel;
-use crate::compiler::nd_range::IntoNdSize;
 use crate::error::{Error, Result};
 
 /// Launch under construction: a kernel, its range, its arguments, and the events and futures it comes

@@ -4,15 +4,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kiln_compiler::NdRange;
+use kiln_spirv::{Access, AddressSpace, Parameter};
 use smallvec::SmallVec;
 
 use super::hazard::{Use, Uses};
+use super::range_checks;
 use crate::args::region::Region;
 use crate::args::{ArgumentKind, ArgumentList, describe};
 use crate::backend::{self, Operation};
 use crate::build_graph::{Kernel, ResolvedKernel};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -109,7 +110,7 @@ impl LaunchWork {
             native.push(match &argument.kind {
                 // Only variants know of the bytes that the view has before the region.
                 ArgumentKind::Memory(region, _) if region.lead() > 0 && self.variant.is_none() => {
-                    return Err(region.unaligned());
+                    return Err(region.unaligned_error());
                 }
                 kind => native_argument(kind)?,
             });
@@ -193,9 +194,15 @@ impl LaunchWork {
                 device.limits.local_memory
             )));
         }
-        self.range.check(name, &device.limits, kernel.native.max_work_group_size())?;
+        range_checks::check(
+            &self.range,
+            name,
+            &device.limits,
+            kernel.native.max_work_group_size(),
+        )?;
         let required = kernel.native.required_work_group();
-        required.map_or(Ok(()), |required| self.range.check_required(name, required))
+        required
+            .map_or(Ok(()), |required| range_checks::check_required(&self.range, name, required))
     }
 }
 

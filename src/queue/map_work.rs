@@ -8,10 +8,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
+use kiln_spirv::Access;
+
 use super::hazard::Use;
 use crate::args::region::Region;
 use crate::backend::{HostAccess, Operation};
-use crate::compiler::signature::Access;
 
 /// Address at which the driver maps memory; null until the driver has returned it.
 #[derive(Debug)]

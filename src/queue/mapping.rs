@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
+use kiln_spirv::Access;
 
 use super::event::{Event, Record};
 use super::handle::Queue;
 use super::map_work::MappedAddress;
 use crate::args::buffer::Buffer;
 use crate::args::region::Region;
-use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process;
 

@@ -26,6 +26,7 @@ mod native_command;
 mod native_queue;
 mod node;
 mod operations;
+mod range_checks;
 mod reactor;
 mod ready;
 mod scheduler;

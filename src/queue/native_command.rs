@@ -8,6 +8,7 @@ use std::error::Error as StdError;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::hazard::{Use, Uses};
@@ -15,7 +16,6 @@ use super::host_task::failed;
 use crate::args::region::{MemoryHandle, Region};
 use crate::args::{ArgumentKind, ArgumentList};
 use crate::backend::{DriverHandles, NativeQueue};
-use crate::compiler::signature::Access;
 use crate::error::{Error, Result, catch_panic};
 use crate::sync::{ignore_poison, lock};
 

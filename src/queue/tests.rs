@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use kiln_spirv::Access;
 use proptest::prelude::*;
 
 use super::dag::{Dag, Next, NextList};
 use super::hazard::{Use, Uses};
 use super::node::{EdgeKind, NodeId, Poison, SkipReason};
-use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind};
 
 /// Number and uses of a command.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::device_copy::DeviceCopyWork;
@@ -15,7 +16,6 @@ use super::native_command::{Call, NativeWork};
 use super::operations::{copy, fill, read, write, zeros};
 use crate::args::region::Region;
 use crate::backend::Operation;
-use crate::compiler::signature::Access;
 use crate::error::Result;
 
 /// Work of a command.

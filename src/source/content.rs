@@ -1,9 +1,9 @@
 //! Content of modules: their digests, the symbols that applications state, and flaws of texts.
 
+use kiln_spirv::{Reflection, Symbol};
 use rspirv::spirv::LinkageType;
 
 use super::made_for::MadeFor;
-use crate::compiler::spirv::{Reflection, Symbol};
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};

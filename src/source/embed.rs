@@ -12,7 +12,7 @@ pub use linkme;
 use super::library::{DeviceLibrary, Embedding, LibrarySource};
 use super::module::Module;
 use crate::cache::store::MAGIC as END_OF_OBJECT;
-use crate::compiler::spirv;
+
 use crate::device::ModuleFormat;
 use crate::error::Result;
 
@@ -163,7 +163,7 @@ impl Embedded {
     fn probable_exports(&'static self) -> Vec<Cow<'static, str>> {
         match self.code {
             Code::OpenClC { exports, .. } => names(exports).map(Cow::Borrowed).collect(),
-            Code::SpirV(bytes) => match spirv::exported_names(bytes) {
+            Code::SpirV(bytes) => match kiln_spirv::exported_names(bytes) {
                 Some(names) => names.into_iter().map(Cow::Borrowed).collect(),
                 None => self.exports(),
             },

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::compiler::options::words;
+use kiln_compiler::options::words;
+
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file;

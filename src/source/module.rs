@@ -7,11 +7,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use kiln_spirv::{Parameter, SpecializationConstant};
 use rspirv::spirv::LinkageType;
 
 use crate::cache::store::has_footer;
-use crate::compiler::signature::{Parameter, SpecializationConstant};
-use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +57,7 @@ struct Inner {
     code: Box<[u8]>,
     digest: Digest,
     /// Symbols, kernels and constants that a SPIR-V module declares; empty for other formats.
-    reflection: spirv::Reflection,
+    reflection: kiln_spirv::Reflection,
     /// Private memory of the module's functions in bytes, computed at the first use.
     private_memory: OnceLock<u64>,
     /// Whether OpenCL C text may include files, computed at the first use.
@@ -96,7 +95,7 @@ impl Module {
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
         let code = text.into().into_bytes();
-        Self::new(ModuleFormat::OpenClC, code, spirv::Reflection::default())
+        Self::new(ModuleFormat::OpenClC, code, kiln_spirv::Reflection::default())
     }
 
     /// Creates a module from SPIR-V, in the byte order of its producer.
@@ -118,7 +117,7 @@ impl Module {
     /// # }
     /// ```
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
-        let (code, mut reflection) = spirv::read(bytes.into())?;
+        let (code, mut reflection) = kiln_spirv::read(bytes.into())?;
         // Some compilers also export the functions behind the kernels, even the function of every kernel.
         let kernels: HashSet<_> = reflection.kernels.iter().map(String::as_str).collect();
         reflection.exports.retain(|symbol| !kernels.contains(&*symbol.name));
@@ -128,7 +127,7 @@ impl Module {
     /// Creates a native module, with the symbols and the device that are known of it.
     pub(super) fn of_native(
         code: Vec<u8>,
-        symbols: spirv::Reflection,
+        symbols: kiln_spirv::Reflection,
         made_for: Option<MadeFor>,
     ) -> Self {
         Self::with_device(ModuleFormat::Native, code, symbols, made_for.map(Arc::new))
@@ -218,7 +217,7 @@ impl Module {
 
     /// Creates a module from the content of a file, whose format is detected.
     fn from_content(bytes: Vec<u8>) -> Result<Self> {
-        if spirv::has_magic(&bytes) {
+        if kiln_spirv::has_magic(&bytes) {
             return Self::spirv(bytes);
         }
         if has_footer(&bytes) {
@@ -247,7 +246,7 @@ impl Module {
         }
     }
 
-    fn new(format: ModuleFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
+    fn new(format: ModuleFormat, code: Vec<u8>, reflection: kiln_spirv::Reflection) -> Self {
         Self::with_device(format, code, reflection, None)
     }
 
@@ -255,7 +254,7 @@ impl Module {
     fn with_device(
         format: ModuleFormat,
         code: Vec<u8>,
-        reflection: spirv::Reflection,
+        reflection: kiln_spirv::Reflection,
         made_for: Option<Arc<MadeFor>>,
     ) -> Self {
         let digest = content::digest(format, &code, &reflection, made_for.as_deref());
@@ -420,7 +419,7 @@ impl Module {
     }
 
     /// Changes the stated names of a module that does not declare its symbols.
-    fn stating(self, change: impl FnOnce(&mut spirv::Reflection)) -> Self {
+    fn stating(self, change: impl FnOnce(&mut kiln_spirv::Reflection)) -> Self {
         if self.format() == ModuleFormat::SpirV {
             return self;
         }
@@ -581,7 +580,7 @@ impl Module {
             return true;
         }
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
-        let private_memory = || spirv::private_memory(self.code());
+        let private_memory = || kiln_spirv::private_memory(self.code());
         *self.inner.private_memory.get_or_init(private_memory) <= MAX_PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
     }

@@ -1,12 +1,12 @@
 //! Native modules: binaries as a driver made them, and objects that Kiln made, which state their device and
 //! their symbols.
 
+use kiln_spirv::{Reflection, Symbol};
 use rspirv::spirv::LinkageType;
 
 use super::made_for::MadeFor;
 use super::module::Module;
 use crate::cache::store::{ObjectRecord, decode, has_footer};
-use crate::compiler::spirv::{Reflection, Symbol};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Module {

@@ -86,7 +86,7 @@ impl Bench {
         affine.launch(N).args((&buffers[from], &buffers[to], factor, 7 * factor + 1))
     }
 
-    /// Writes the same numbers as ever to all buffers.
+    /// Writes the same numbers to all buffers.
     fn fill(&self) {
         for (at, buffer) in self.buffers.iter().enumerate() {
             let numbers = (0..N as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ at as u32);

@@ -92,7 +92,7 @@ impl Counts {
 /// Maximum numbers of waits that do not come from blocking operations: one in five. A blocking operation blocks every
 /// time. But a thread also waits if another holds a lock for a few instructions or, during a submit, while it passes
 /// commands to the driver: in one launch and up to three loads out of twenty, on two processors.
-const MOST_WAITS: Counts = Counts {
+const MAX_WAITS: Counts = Counts {
     builds: (PROGRAMS / 5) as i64,
     loads: (PROGRAMS * LOADS / 5) as i64,
     launches: (PROGRAMS * LAUNCHES / 5) as i64,
@@ -221,7 +221,7 @@ fn assert_never_blocks<F: Future<Output = ()> + 'static>([rt, other]: [Runtime; 
             std::thread::spawn(move || beside_a_ticker(rt, round, work)).join().unwrap();
         rounds.push((alone, share, waits));
         // A thread that computes does not wait, but may starve other tasks.
-        share >= alone / 2.0 && waits.are_within(MOST_WAITS)
+        share >= alone / 2.0 && waits.are_within(MAX_WAITS)
     });
     let summary = format!("ticks alone, ticks beside the work, waits: {rounds:.3?}");
     eprintln!("{summary}");

@@ -6,6 +6,9 @@ use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
+use kiln_compiler::NdRange;
+use kiln_spirv::{Parameter, user_name};
+
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::event::WaitList;
@@ -16,9 +19,6 @@ use super::module::Modules;
 use super::ze_info::{Kind, KnownParameter};
 use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Parameter;
-use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -92,12 +92,14 @@ impl LzKernel {
         ];
         let count = properties.numKernelArgs as usize;
         let known = &known[..known.len().min(count)];
-        let parameter = |known: &KnownParameter<'_>| Parameter {
-            name: known.name.map(str::to_owned),
-            address_space: known.address_space(),
-            size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
-            type_name: known.object.map(str::to_owned),
-            access: known.access,
+        let parameter = |known: &KnownParameter<'_>| {
+            Parameter::new(
+                known.name.map(str::to_owned),
+                known.object.map(str::to_owned),
+                known.address_space(),
+                known.access,
+                known.bytes.filter(|_| known.kind == Some(Kind::Value)),
+            )
         };
         let mut parameters: Vec<_> = known.iter().map(parameter).collect();
         parameters.resize(count, Parameter::default());

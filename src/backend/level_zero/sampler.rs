@@ -3,12 +3,14 @@
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
+use kiln_compiler::Sampler;
+
 use super::bindings::*;
 use super::codes::check;
 use super::context::Context;
 use super::handle::OwnedSampler;
 use super::image_bindings::*;
-use crate::device::{Addressing, Filter, Sampler};
+use crate::device::{Addressing, Filter};
 use crate::error::Result;
 use crate::sync::lock;
 

@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 
-use crate::compiler::signature::{Access, AddressSpace, is_object};
+use kiln_spirv::{Access, AddressSpace, is_object};
+
 use crate::device::ImageKind;
 
 /// Type of the section, `SHT_ZEBIN_ZEINFO`.

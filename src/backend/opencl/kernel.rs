@@ -7,6 +7,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cl3::sampler::cl_sampler;
+use kiln_compiler::NdRange;
+use kiln_spirv::{Access, AddressSpace, Parameter, user_name};
 use opencl3::command_queue::{cl_command_queue, cl_event};
 use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::kernel::*;
@@ -23,9 +25,6 @@ use super::{integer, text};
 use crate::backend::exceptions::ending_on_exception;
 use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::{Access, AddressSpace, Parameter};
-use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -367,11 +366,6 @@ fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
         Some(AddressSpace::Constant) => Some(Access::Read),
         Some(AddressSpace::Local | AddressSpace::Private) | None => None,
     };
-    Parameter {
-        name: name(CL_KERNEL_ARG_NAME),
-        type_name: name(CL_KERNEL_ARG_TYPE_NAME),
-        address_space,
-        access,
-        size: None,
-    }
+    let type_name = name(CL_KERNEL_ARG_TYPE_NAME);
+    Parameter::new(name(CL_KERNEL_ARG_NAME), type_name, address_space, access, None)
 }

@@ -12,9 +12,10 @@ use opencl3::memory::{
 
 use super::codes::error;
 use super::handle::OwnedSampler;
-use crate::device::{Addressing, Filter, Sampler};
+use crate::device::{Addressing, Filter};
 use crate::error::Result;
 use crate::sync::lock;
+use kiln_compiler::Sampler;
 
 /// Samplers of a context.
 #[derive(Default)]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use kiln_compiler::{NdRange, NdSize};
+use kiln_spirv::{Access, AddressSpace};
 use opencl3::event::{create_user_event, set_user_event_status};
 
 use super::adapter::discover;
@@ -16,8 +18,6 @@ use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use crate::backend::*;
-use crate::compiler::nd_range::{NdRange, NdSize};
-use crate::compiler::signature::{Access, AddressSpace};
 use crate::device::{DeviceInfo, DeviceKind, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind};
 

@@ -4,9 +4,9 @@
 //! again for larger ranges. Its linker is a separate process. If that process cannot be started, PoCL ends this
 //! one. Therefore a launch that may compile is rejected if the system has no resources left to start a process.
 
+use kiln_compiler::NdRange;
 use smallvec::SmallVec;
 
-use crate::compiler::nd_range::NdRange;
 use crate::error::Result;
 use crate::process::resources;
 

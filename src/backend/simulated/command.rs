@@ -5,6 +5,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use kiln_compiler::NdRange;
+use kiln_spirv::AddressSpace;
+
 use super::Invocation;
 use super::event::Event;
 use super::image::PixelAction;
@@ -14,8 +17,6 @@ use super::program::Code;
 use super::rows::RowsAction;
 use super::shared::{Behaviour, Shared, count, driver_error};
 use crate::backend::{Argument, HostAccess, Kernel, NativeEvent, Operation};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::AddressSpace;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
 /// Operation that waits for its turn.

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut, pod_read_unaligned};
+use kiln_compiler::NdRange;
+use kiln_spirv::Access;
 
 use super::memory::Region;
 use super::program::Code;
 use super::shared::Shared;
 use crate::backend::Argument;
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Access;
 use crate::error::Result;
 
 /// Argument of a launch that waits for its turn.

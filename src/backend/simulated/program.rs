@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::str;
 use std::sync::Arc;
 
+use kiln_spirv::Parameter;
+
 use super::scan::{self, Scan, Signature};
 use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
 use crate::backend::{Kernel, Program, Source};
-use crate::compiler::signature::Parameter;
-use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -105,7 +105,7 @@ fn scan(code: &[u8]) -> Result<Scan> {
 /// specialization constants have no effect, but the module must have these constants, with these sizes.
 fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Result<Scan> {
     let (_, module) =
-        spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
+        kiln_spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
     for (id, value) in constants {
         let known = module.specialization_constants.iter().find(|known| known.id == *id);
         if known.is_none_or(|known| known.default.len() != value.len()) {

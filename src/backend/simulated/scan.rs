@@ -2,7 +2,7 @@
 //!
 //! The scan recognizes comments, literals, directives and declarations, and skips everything else.
 
-use crate::compiler::signature::{Access, AddressSpace, Parameter};
+use kiln_spirv::{Access, AddressSpace, Parameter};
 
 /// Name of a kernel, and its parameters if the module describes them.
 #[derive(Debug, PartialEq, Eq)]
@@ -288,13 +288,8 @@ fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
         (_, AddressSpace::Global) if constant => Some(Access::Read),
         (_, AddressSpace::Global) => Some(Access::ReadWrite),
     };
-    Some(Parameter {
-        name: name.map(str::to_owned),
-        type_name: Some(type_name(&ty) + &"*".repeat(stars)),
-        address_space: Some(space),
-        access,
-        size: None,
-    })
+    let type_name = type_name(&ty) + &"*".repeat(stars);
+    Some(Parameter::new(name.map(str::to_owned), Some(type_name), Some(space), access, None))
 }
 
 /// Takes the name off the end of a declaration without a star, if it has one.

@@ -13,14 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kiln_compiler::{NdRange, NdSize};
+use kiln_spirv::{Access, AddressSpace};
+
 use super::memory::{FRESH, SLICE_ALIGNMENT};
 use super::*;
 use crate::backend::{
     Adapter, Argument, Device, Kernel, Memory, NativeEvent, NativeQueue, Operation, Program,
     Progress, Source,
 };
-use crate::compiler::nd_range::{NdRange, NdSize};
-use crate::compiler::signature::{Access, AddressSpace};
 use crate::device::ModuleFormat;
 use crate::error::{ErrorKind, Result};
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::bounds;
+
 use super::plan::{faithful_plan, plan_to_run, prepare, prepare_all};
 use super::sources::Sources;
 use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::link::describe;
 use crate::build_graph::plan::BuildPlan;
-use crate::compiler::bounds;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;

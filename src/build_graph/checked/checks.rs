@@ -3,6 +3,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use kiln_compiler::NdRange;
+use kiln_compiler::bounds::{self, LaunchVerdict, check_quickly};
+use kiln_spirv::Access;
+
 use super::Checked;
 use super::analysis::Analysis;
 use super::kernels::graph_of;
@@ -14,9 +18,6 @@ use crate::build_graph::fusion::MAX_PRIVATE_BYTES;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::shared_outcome::SharedOutcome;
-use crate::compiler::bounds::{self, LaunchVerdict, check_quickly};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Access;
 use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;

@@ -5,7 +5,7 @@
 //! Kiln builds or merges itself, it is the program itself. For OpenCL C, the device's own compiler would read
 //! the text in its own way; for objects that the driver links, its linker would choose the definitions. So the
 //! checked program is built from the translated, merged modules instead, as a node of its own. Its kernels and functions
-//! have [names](crate::compiler::spirv::own_names) that Kiln made.
+//! have [names](kiln_spirv::own_names) that Kiln made.
 //!
 //! * [`program`]: checked programs as applications request and use them.
 //! * [`analysis`]: a program's kernel, prepared for the check.

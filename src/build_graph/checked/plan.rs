@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use kiln_compiler::bounds;
+use kiln_compiler::options::{RELAXED, words};
+use kiln_spirv::Access;
+
 use crate::build_graph::formats::is_emitted;
 use crate::build_graph::plan::BuildPlan;
-use crate::compiler::bounds;
-use crate::compiler::options::{RELAXED, words};
-use crate::compiler::signature::Access;
-use crate::compiler::spirv;
 use crate::device::{Device, DeviceInfo, ModuleFormat, Workarounds};
 use crate::error::Result;
 use crate::source::module::Module;
@@ -60,13 +60,13 @@ fn checked_plan(plan: &BuildPlan, modules: Vec<Module>, device: &Device) -> Resu
 /// vectors that the driver passes wrongly, and without loads that it does too early. The module is the same if it has
 /// none of these.
 pub(super) fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
-    let parsed = spirv::Module::parse(module.code())?;
+    let parsed = kiln_spirv::Module::parse(module.code())?;
     let honest = bounds::without_false_claims(&parsed);
     let is_honest = honest.is_none();
     let mut new = honest.unwrap_or(parsed);
     let Workarounds { widen_vectors, split_volatile_loads, .. } = Workarounds::of(device);
-    let is_widened = widen_vectors && spirv::widen_vectors(&mut new)?;
-    let is_split = split_volatile_loads && spirv::split_volatile_loads(&mut new)?;
+    let is_widened = widen_vectors && kiln_spirv::widen_vectors(&mut new)?;
+    let is_split = split_volatile_loads && kiln_spirv::split_volatile_loads(&mut new)?;
     if is_honest && !is_widened && !is_split {
         return Ok(module.clone());
     }
@@ -85,7 +85,7 @@ pub(super) fn faithful_plan(
 }
 
 /// Returns the plan of the program that runs: of one module that has the kernels of a checked plan which are fit, under
-/// [names](spirv::own_names) that Kiln made.
+/// [names](kiln_spirv::own_names) that Kiln made.
 pub(super) fn plan_to_run(
     checked: &BuildPlan,
     device: &Device,
@@ -93,8 +93,8 @@ pub(super) fn plan_to_run(
 ) -> Result<BuildPlan> {
     let analysed = BuildPlan { is_emitted: false, ..checked.clone() };
     let (code, constants) = analysed.with_source(device, |source| {
-        let mut module = spirv::Module::parse(source.code)?;
-        spirv::own_names(&mut module, is_fit)?;
+        let mut module = kiln_spirv::Module::parse(source.code)?;
+        kiln_spirv::own_names(&mut module, is_fit)?;
         Ok((module.assemble(), source.constants.to_vec()))
     })?;
     Ok(checked.with_merged(Module::spirv(code)?, constants))
@@ -108,7 +108,7 @@ pub(super) fn prepare_all(
 ) -> Result<Vec<(String, Result<bounds::Kernel>)>> {
     let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
     analysed.with_source(device, |source| {
-        let module = spirv::Module::parse(source.code)?;
+        let module = kiln_spirv::Module::parse(source.code)?;
         let names: Vec<_> = analysed.kernel_names().map(str::to_owned).collect();
         let prepare = |name: &String| {
             let read_only = read_only(&analysed, name);
@@ -134,7 +134,7 @@ pub(super) fn prepare(
 ) -> Result<bounds::Kernel> {
     let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
     analysed.with_source(device, |source| {
-        let module = spirv::Module::parse(source.code)?;
+        let module = kiln_spirv::Module::parse(source.code)?;
         let read_only = read_only(&analysed, name);
         match is_fused {
             true => bounds::Kernel::of_fused(&module, name, &read_only),

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
+use kiln_compiler::{NdRange, Sampler, bounds};
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use crate::args::{ArgumentKind, ArgumentList, ArgumentValue, Element};
-use crate::compiler::bounds;
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Access;
-use crate::device::{ChannelType, ImageFormat, ImageShape, Sampler};
+use crate::device::{ChannelType, ImageFormat, ImageShape};
 
 /// Range and arguments of a launch, without its buffers.
 #[derive(Clone)]
@@ -237,7 +236,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::compiler::nd_range::NdSize;
+    use kiln_compiler::NdSize;
 
     fn shape(length: usize, scalars: &[ArgumentShape]) -> LaunchShape {
         let range = NdRange::from(NdSize::from(64));

@@ -8,13 +8,12 @@ use std::sync::Arc;
 
 use async_lock::OnceCell;
 use futures::future::join_all;
+use kiln_compiler::bounds;
 
 use super::plan::{self, faithful, faithful_plan};
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::input::BuildInput;
 use crate::build_graph::plan::BuildPlan;
-use crate::compiler::bounds;
-use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
@@ -128,12 +127,12 @@ fn same_with_lines(
     text: &BuildInput,
     device: &Device,
 ) -> Result<Option<Module>> {
-    let plain = spirv::Module::parse(faithful(plain, device)?.code())?;
-    let mut found = spirv::Module::parse(faithful(with_lines, device)?.code())?;
-    if !spirv::is_same_code(&plain, &found) {
+    let plain = kiln_spirv::Module::parse(faithful(plain, device)?.code())?;
+    let mut found = kiln_spirv::Module::parse(faithful(with_lines, device)?.code())?;
+    if !kiln_spirv::is_same_code(&plain, &found) {
         tracing::debug!("the compilers translate a text differently with lines");
         return Ok(None);
     }
-    spirv::name_standard_input(&mut found, text.module().get_label().unwrap_or_default());
+    kiln_spirv::name_standard_input(&mut found, text.module().get_label().unwrap_or_default());
     Ok(Some(Module::spirv(found.assemble())?.untrusted_if(with_lines.is_untrusted())))
 }

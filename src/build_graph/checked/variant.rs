@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::bounds::{self, LaunchVerdict, Offset};
+
 use super::analysis::Analysis;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::requested::RequestedProgram;
 use crate::build_graph::spec::BuildSpec;
-use crate::compiler::bounds::{self, LaunchVerdict, Offset};
-use crate::compiler::spirv;
 use crate::device::Workarounds;
 use crate::error::Result;
 use crate::source::module::Module;
@@ -64,9 +64,9 @@ impl BuildGraph {
         let mut new = bounds::variant(&analysis.kernel, unproven, with_offset)?;
         let device = self.device(analysis.plan.device());
         if Workarounds::of(device).split_volatile_loads {
-            spirv::split_volatile_loads(&mut new.module)?;
+            kiln_spirv::split_volatile_loads(&mut new.module)?;
         }
-        spirv::own_names(&mut new.module, |_| true)?;
+        kiln_spirv::own_names(&mut new.module, |_| true)?;
         let requested = analysis.plan.requested();
         let is_untrusted = analysis.plan.has_untrusted();
         let module = Module::spirv(new.module.assemble())?.untrusted_if(is_untrusted);

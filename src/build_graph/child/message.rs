@@ -155,7 +155,7 @@ impl Answer {
 /// An error in text form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
-    #[serde(with = "Kind")]
+    #[serde(with = "kind")]
     kind: ErrorKind,
     message: String,
     code: Option<i32>,
@@ -282,27 +282,26 @@ enum Format {
     Native,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "ErrorKind")]
-enum Kind {
-    NoDevice,
-    Configuration,
-    InvalidModule,
-    Unsupported,
-    BuildFailed,
-    UnknownKernel,
-    InvalidArgument,
-    OutOfResources,
-    DeviceLost,
-    HostTask,
-    Deadlock,
-    TimedOut,
-    Canceled,
-    Panicked,
-    Io,
-    Driver,
-    ProcessEnding,
-    Forked,
+/// Kinds of errors as text: the names of their variants.
+mod kind {
+    use std::borrow::Cow;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::error::ErrorKind;
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub(super) fn serialize<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{kind:?}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ErrorKind, D::Error> {
+        let name = Cow::<str>::deserialize(from)?;
+        let named = |kind: &ErrorKind| format!("{kind:?}") == name;
+        let unknown = || D::Error::custom(format!("there is no kind `{name}` of errors"));
+        ErrorKind::ALL.into_iter().find(named).ok_or_else(unknown)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Compile processes: build children that stay, and compile one program of trusted modules at a time.
 //!
-//! Drivers hardly compile in parallel inside one process. A build that is ready to compile is put into the queue
+//! Most drivers serialize compilation inside one process. A build that is ready to compile is put into the queue
 //! of the [pool](ProcessPool). A compile process that is free takes it from there. As long as no process is ready,
 //! the build may withdraw it and compile on a thread. Once there are processes, threads leave all compiles to them:
 //! loads of other programs would wait for a compile inside the driver. A [worker](super::process_worker) drives each process: it is the thread

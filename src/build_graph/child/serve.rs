@@ -6,13 +6,14 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use kiln_spirv::user_name;
+
 use super::message::{
     Answer, FRAME_START_BYTES, Failure, Greeting, ModuleHeader, Request, Task, decode_frame,
     encode_frame, frame_len,
 };
 use crate::backend::{self, Device, Program, Source};
 use crate::build_graph::kernel_record::record;
-use crate::compiler::spirv::user_name;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::process::resources;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use kiln_compiler::fusion::fused_name;
 use slab::Slab;
 
 use super::known::Fusion;
@@ -19,7 +20,6 @@ use super::material::FusionRequest;
 use super::query::{Key, Query};
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
-use crate::compiler::fusion::fused_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::pause;
 use crate::sync::lock;
@@ -193,7 +193,7 @@ fn outcome(attempted: Result<Attempted, oneshot::Canceled>) -> Result<Awaited> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::fusion::Trust;
+    use kiln_compiler::fusion::Trust;
 
     fn launches(device: usize) -> Key {
         Query::new(device, Trust::ProofOnly, false, 0).key

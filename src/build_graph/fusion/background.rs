@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_lock::SemaphoreGuardArc;
+use kiln_compiler::fusion::{Launches, Part};
 
 use super::group::{Further, LaunchGroup};
 use super::known::Fusion;
 use super::material::Material;
 use super::trial::Progress;
 use crate::build_graph::graph::BuildGraph;
-use crate::compiler::fusion::{Launches, Part};
 use crate::executor::pause;
 use crate::sync::lock;
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::fusion::FusionReport;
+
 use super::attempt::KernelInBuild;
 use super::group::LaunchGroup;
 use super::known::Fusion;
@@ -9,7 +11,6 @@ use super::material::{Found, FusionRequest, Material, is_permanent, reason_of};
 use super::query::Query;
 use super::values::Values;
 use crate::build_graph::graph::BuildGraph;
-use crate::compiler::fusion::FusionReport;
 use crate::error::{Error, ErrorKind, Result};
 
 impl BuildGraph {

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kiln_compiler::fusion::{FusionForm, Group, PartReport, StepReport, WayReport};
+
 use super::material::Material;
 use super::timing::{Times, Timing};
 use super::trial::{Choice, ONE_BY_ONE, Trials};
 use super::way::{Step, Way};
-use crate::compiler::fusion::{FusionForm, Group, PartReport, StepReport, WayReport};
 use crate::sync::lock;
 
 /// Smallest number of launches that can be split in two parts of which one is a kernel of several launches.
-const FEWEST_TO_SPLIT: usize = 3;
+const MIN_TO_SPLIT: usize = 3;
 
 /// Launches that run together.
 pub(crate) struct LaunchGroup {
@@ -122,19 +123,16 @@ impl LaunchGroup {
         let (times, chosen) = (self.trials.times(), self.trials.fastest());
         let ways = lock(&self.ways);
         let ways = ways.iter().enumerate().filter_map(|(at, way)| {
-            Some(WayReport {
-                steps: way.as_ref()?.steps.clone(),
-                time: times.get(at).copied().flatten(),
-                is_chosen: chosen == Some(at),
-            })
+            let time = times.get(at).copied().flatten();
+            Some(WayReport::new(way.as_ref()?.steps.clone(), time, chosen == Some(at)))
         });
-        PartReport { launches: self.slots.clone(), ways: ways.collect() }
+        PartReport::new(self.slots.clone(), ways.collect())
     }
 
     /// Keeps the input for trying the launches as two parts, if they are enough for two parts of which one is a kernel
     /// of several launches.
     pub(super) fn keep_material(&self, material: &Arc<Material>) {
-        if self.slots.len() >= FEWEST_TO_SPLIT {
+        if self.slots.len() >= MIN_TO_SPLIT {
             *lock(&self.material) = Some(Arc::clone(material));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::fusion::{Candidate, Fused, FusionForm, Group, Launches, Part, Place};
+
 use super::group::{Further, LaunchGroup};
 use super::material::Material;
 use super::timing::Times;
@@ -12,7 +14,6 @@ use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::outcome::Outcome;
 use crate::build_graph::spec::BuildSpec;
-use crate::compiler::fusion::{Candidate, Fused, FusionForm, Group, Launches, Part, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::source::module::Module;

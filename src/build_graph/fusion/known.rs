@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
+use kiln_compiler::fusion::{FusionReport, Place};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use smallvec::SmallVec;
@@ -11,7 +12,6 @@ use super::group::{LaunchGroup, Policy, SelectedWay};
 use super::query::{self, Query};
 use super::trial::ONE_BY_ONE;
 use super::values::Values;
-use crate::compiler::fusion::{FusionReport, Place};
 use crate::sync::lock;
 
 /// Result of fusing the launches of a scope.

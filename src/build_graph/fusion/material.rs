@@ -4,6 +4,11 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use kiln_compiler::fusion::{
+    Budget, Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Plan,
+    Trust, Width,
+};
+
 use super::attempt::KernelInBuild;
 use super::query::Query;
 use super::timing::Timing;
@@ -11,11 +16,6 @@ use super::values::Values;
 use super::way::{Description, PartDescription};
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::key::DeviceKey;
-use crate::compiler::fusion::{
-    Budget, Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Plan,
-    Trust, Width,
-};
-use crate::compiler::spirv;
 use crate::device::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::module::Module;
@@ -44,7 +44,7 @@ pub(crate) struct FusionRequest {
 
 /// A program as one SPIR-V module.
 pub(super) struct Source {
-    pub(super) module: spirv::Module,
+    pub(super) module: kiln_spirv::Module,
     /// Specialization constants by their ids in the module.
     pub(super) constants: Vec<(u32, Vec<u8>)>,
     /// Build options of the fused kernel for the driver's compiler, without those that allow less accurate

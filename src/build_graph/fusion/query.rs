@@ -1,10 +1,10 @@
 //! Keys for looking up fusions. They are bytes, so that a lookup only hashes and compares them.
 
+use kiln_compiler::fusion::{Internalization, Place, Trust};
+use kiln_compiler::{NdRange, Sampler};
 use smallvec::SmallVec;
 
-use crate::compiler::fusion::{Internalization, Place, Trust};
-use crate::compiler::nd_range::NdRange;
-use crate::device::{ImageShape, Sampler};
+use crate::device::ImageShape;
 use crate::digest::BuildKey;
 
 /// Launches for which a fusion is looked up. Equal launches have equal keys, regardless of the identity of
@@ -145,8 +145,8 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::nd_range::NdSize;
     use crate::device::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
+    use kiln_compiler::NdSize;
 
     fn query(describe: impl FnOnce(&mut Query)) -> Query {
         let mut query = Query::new(0, Trust::ProofOnly, false, 1);
@@ -175,7 +175,7 @@ mod tests {
         let query = query(|query| {
             query.buffer(0, &(0..32), None);
             query.image(&shape);
-            query.sampler(Sampler::new());
+            query.sampler(Sampler::default());
             query.scalar(&[7]);
         });
         assert_eq!(query.value(Place { slot: 0, argument: 2 }), Some(&[7][..]));
@@ -220,8 +220,8 @@ mod tests {
             image(ImageKind::D1, 8),
             image(ImageKind::D1, 9),
             image(ImageKind::D1Array, 8),
-            query(|query| query.sampler(Sampler::new())).key,
-            query(|query| query.sampler(Sampler::new().normalized(true))).key,
+            query(|query| query.sampler(Sampler::default())).key,
+            query(|query| query.sampler(Sampler { is_normalized: true, ..Sampler::default() })).key,
             launch(0, Trust::ProofOnly, 1, "k", size([8, 2])),
             launch(1, Trust::ProofOnly, 1, "k", size([8, 2])),
             launch(0, Trust::Caller, 1, "k", size([8, 2])),

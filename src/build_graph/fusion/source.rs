@@ -3,6 +3,9 @@
 use std::fmt::Arguments;
 use std::sync::Arc;
 
+use kiln_compiler::options::{INEXACT, without_relaxed, words};
+use kiln_spirv::Module;
+use kiln_spirv::edit::Section;
 use rspirv::spirv::{Decoration, Op};
 
 use super::attempt::KernelInBuild;
@@ -10,9 +13,6 @@ use super::material::{FusionRequest, Material, Source, is_permanent};
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
-use crate::compiler::options::{INEXACT, without_relaxed, words};
-use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::Section;
 use crate::device::{DeviceKind, ModuleFormat};
 use crate::error::{Error, Result};
 use crate::executor::Priority;

@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use kiln_compiler::fusion::{Argument, Plan};
+
 use super::way::Description;
 use crate::build_graph::key::{DeviceKey, TimingFields};
 use crate::cache::manifest::line::ChoiceLine;
 use crate::cache::store::{Address, Lookup, Manifest, Store, encode};
-use crate::compiler::fusion::{Argument, Plan};
 use crate::digest::Digest;
 
 /// Location where the times of one group of launches are stored.
@@ -112,7 +113,8 @@ fn describe_launches(plan: &Plan) -> String {
     let mut text = String::new();
     for slot in &plan.slots {
         let range = &slot.range;
-        let module = plan.modules.get(slot.module).copied().unwrap_or(Digest([0; 32]));
+        let module = plan.modules.get(slot.module).copied().unwrap_or([0; 32]);
+        let module = Digest(module);
         _ = write!(text, "{:?} of {module} over {:?}", slot.kernel, range.global());
         _ = write!(text, " from {:?} in {:?}:", range.offset(), range.local());
         for argument in &slot.arguments {

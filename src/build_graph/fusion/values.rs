@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kiln_compiler::fusion::{Argument, Outcome, Place, Plan};
+
 use super::query::Query;
-use crate::compiler::fusion::{Argument, Outcome, Place, Plan};
 
 /// Conditions on the values of the launches' scalars, without which a result does not hold.
 #[derive(Clone, Debug, Default)]

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kiln_compiler::NdRange;
+use kiln_compiler::fusion::{self, FusionForm, Memory, Place, StepReport};
+
 use crate::build_graph::kernel::Kernel;
-use crate::compiler::fusion::{self, FusionForm, Memory, Place, StepReport};
-use crate::compiler::nd_range::NdRange;
 
 /// Way to run a group of launches, with the kernels that it needs.
 pub(crate) struct Way {

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
+use kiln_spirv::Parameter;
+
 use crate::backend::{self, Source};
-use crate::compiler::signature::Parameter;
 use crate::device::{DeviceInfo, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -1,12 +1,12 @@
 //! Replacement of commands by others that do their work: the edges between the commands, the uses that they no
 //! longer make, and the contents that are lost.
 
+use kiln_spirv::Access;
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::StableDiGraph;
 use petgraph::visit::EdgeRef;
 
 use super::{Dag, Node, node_of, node_of_mut};
-use crate::compiler::signature::Access;
 use crate::error::Error;
 use crate::queue::hazard::{ConflictVisitor, Use};
 use crate::queue::node::{EdgeKind, NodeId, SkipReason};

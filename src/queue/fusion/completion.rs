@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::channel::oneshot;
+use kiln_compiler::fusion::Trust;
 use smallvec::SmallVec;
 
 use super::mode::FusionMode;
@@ -17,7 +18,6 @@ use crate::build_graph::{
     Awaited, BuildGraph, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query,
     Selection, Step,
 };
-use crate::compiler::fusion::Trust;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;

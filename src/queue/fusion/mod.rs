@@ -13,4 +13,4 @@ mod tests;
 pub use self::mode::FusionMode;
 pub use self::outcome::{FusedPart, Fusing, FusionOutcome, Unfused};
 pub use self::scope::{Examining, FusionScope};
-pub use crate::compiler::fusion::Internalization;
+pub use kiln_compiler::fusion::Internalization;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::compiler::fusion::FusionForm;
+use kiln_compiler::fusion::FusionForm;
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// Policy for fusing launches, for all scopes of a runtime.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::channel::oneshot;
+use kiln_compiler::fusion::{FusionForm, StepReport, short_name};
 
-use crate::compiler::fusion::{FusionForm, StepReport, short_name};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Outcome of a [`FusionScope`](crate::FusionScope): how its launches run this time. While the ways to run
@@ -278,12 +278,8 @@ fn unfused_by_reason(parts: &[FusedPart]) -> Vec<FusedPart> {
 /// Writes the launches, and their kernel with its form or the reason why there is none.
 impl fmt::Display for FusedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = StepReport {
-            launches: self.launches.clone(),
-            repeated: self.repeated.clone(),
-            kernel: self.kernel.clone(),
-            form: self.form,
-        };
+        let (launches, repeated) = (self.launches.clone(), self.repeated.clone());
+        let step = StepReport::new(launches, repeated, self.kernel.clone(), self.form);
         write!(f, "{step}")?;
         match &self.why {
             Some(why) => write!(f, " ({why})"),

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kiln_compiler::fusion::{
+    self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust,
+};
 use smallvec::SmallVec;
 
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
 use crate::build_graph::{FusedKernel, Kernel, Query};
-use crate::compiler::fusion::{
-    self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust,
-};
 use crate::device::{Device, DeviceInfo, Workarounds, spirv_versions};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -225,7 +225,7 @@ impl MemoryUsage {
         let memories = (0..).map(Memory).zip(&self.memories);
         let dead = memories.filter_map(|(memory, used)| Some((memory, used.dead?)));
         let mut plan = Plan {
-            modules,
+            modules: modules.iter().map(|module| *module.as_bytes()).collect(),
             slots,
             constants: BTreeSet::new(),
             dead: dead.clone().map(|(memory, _)| memory).collect(),

@@ -4,6 +4,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
+use kiln_compiler::fusion::{Memory, Trust};
+use kiln_compiler::{NdRange, Sampler};
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::parts::Prepared;
@@ -11,10 +14,7 @@ use super::plan::{FusionOptions, regions};
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
 use crate::build_graph::{Fusion, WeakKernel};
-use crate::compiler::fusion::{Memory, Trust};
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Access;
-use crate::device::{ImageShape, Sampler};
+use crate::device::ImageShape;
 use crate::queue::launch_work::LaunchWork;
 use crate::sync::lock;
 

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use kiln_compiler::fusion::{FusionReport, Internalization, Trust};
+
 use super::completion::{Completion, FusionLookup, RecentLookup, recents};
 use super::outcome::{Fusing, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use crate::args::Seal;
 use crate::args::memory::DeviceMemory;
 use crate::build_graph::Fusion;
-use crate::compiler::fusion::{FusionReport, Internalization, Trust};
 use crate::error::{Error, Result};
 use crate::future::named_future;
 use crate::process;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
+use kiln_compiler::fusion::{Argument, FusionForm, Memory, Plan, Region, Slot, Target, Trust};
+use kiln_compiler::{NdRange, NdSize};
 
 use super::FusionMode;
 use crate::build_graph::{
     Fusion, FusionRequest, Kernel, ONE_BY_ONE, Policy, Query, SelectedWay, Step,
 };
 use crate::cache::config::CacheConfig;
-use crate::compiler::fusion::{Argument, FusionForm, Memory, Plan, Region, Slot, Target, Trust};
-use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::runtime::Runtime;
@@ -66,7 +66,7 @@ fn fuse(rt: &Runtime, needs_one_kernel: bool) -> Result<Arc<Fusion>> {
             slots.push(Slot { module: 0, kernel, range, arguments, constants: Vec::new() });
         }
         let plan = Plan {
-            modules,
+            modules: modules.iter().map(|module| *module.as_bytes()).collect(),
             slots,
             constants: BTreeSet::new(),
             dead: BTreeSet::new(),

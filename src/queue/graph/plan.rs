@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use kiln_compiler::{NdRange, Sampler};
 use smallvec::SmallVec;
 
 use super::lists::CommandLists;
@@ -12,8 +13,6 @@ use super::uses::{PlannedUse, Source};
 use crate::args::region::Region;
 use crate::backend;
 use crate::build_graph::Kernel;
-use crate::compiler::nd_range::NdRange;
-use crate::device::Sampler;
 use crate::queue::checked::CheckCounts;
 use crate::queue::hazard::{Use, Uses};
 

@@ -3,6 +3,8 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use kiln_spirv::Access;
+
 use super::lists::CommandLists;
 use super::plan::{Node, NodeArgument, PlaceholderPart, Plan};
 use super::recorded::{Recorded, RecordedCommand};
@@ -11,7 +13,6 @@ use super::uses::{PlannedUse, Source, combine};
 use crate::args::region::{Freed, Region};
 use crate::args::{ArgumentKind, ArgumentValue};
 use crate::backend::DeviceSlot;
-use crate::compiler::signature::Access;
 use crate::error::Result;
 use crate::queue::checked::CheckCounts;
 use crate::queue::handle::Queue;

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use crate::args::region::Region;
-use crate::compiler::signature::Access;
 use crate::queue::hazard::{Use, Uses};
 use crate::queue::launch_work::LaunchWork;
 

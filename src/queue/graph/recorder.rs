@@ -389,7 +389,7 @@ impl Recorder {
             }
             for command in &mut recorded.commands {
                 if let RecordedCommand::Launch(launch) = command {
-                    secure(launch, queue.device()).await?;
+                    resolve_variant(launch, queue.device()).await?;
                 }
             }
             let recorded = Arc::new(recorded);
@@ -497,8 +497,8 @@ fn adopt_later(queue: &Queue, plans: &Arc<Plans>, late: LateSections) {
 }
 
 /// Waits until it is decided how a launch runs.
-async fn secure(launch: &mut LaunchWork, device: &Device) -> Result<()> {
-    if launch.secure(device)? {
+async fn resolve_variant(launch: &mut LaunchWork, device: &Device) -> Result<()> {
+    if launch.resolve_variant(device)? {
         return Ok(());
     }
     let pending = launch.pending();

@@ -316,7 +316,7 @@ impl Replay {
         }
         match region.lead() {
             0 => Ok(()),
-            _ => Err(region.unaligned().within(place())),
+            _ => Err(region.unaligned_error().within(place())),
         }
     }
 }

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use kiln_compiler::fusion::{Place, fused_name};
 
 use super::recorded::{Recorded, RecordedCommand};
 use crate::args::OpenId;
 use crate::build_graph::{Awaited, Fusion};
-use crate::compiler::fusion::{Place, fused_name};
 use crate::error::Result;
 use crate::queue::fusion::completion::FusionLookup;
 use crate::queue::fusion::plan::LaunchSnapshot;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::compiler::signature::Access;
+use kiln_spirv::Access;
 
 /// Memory that a recorded command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,12 @@
 use std::mem;
 use std::sync::Arc;
 
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::group::{DeferredLaunches, Group, GroupLaunches, Stage};
 use super::part::Part;
 use super::{Edges, Ending, Options, Scheduler, State};
-use crate::compiler::signature::Access;
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, FusedMembers, GroupId};
 use crate::queue::event::{Event, Record};

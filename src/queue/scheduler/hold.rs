@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::deferred::PendingCommand;
 use super::{Edges, Scheduler, State};
 use crate::args::region::Region;
-use crate::compiler::signature::Access;
 use crate::queue::event::{Event, Record};
 use crate::queue::map_work::{MapWork, MappedAddress};
 use crate::queue::node::{EdgeKind, NodeId};

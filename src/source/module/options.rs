@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use kiln_compiler::options::canonical_options;
+
 use super::Module;
-use crate::compiler::options::canonical_options;
 
 impl Module {
     /// Sets the options with which this module is compiled, wherever it is used: alone, with further options of

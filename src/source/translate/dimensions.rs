@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
+use kiln_spirv::Module;
+use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream};
 use rspirv::spirv::{BuiltIn, Op};
 
-use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream};
 use crate::error::Result;
 
 const DIMENSIONS: u32 = 3;

@@ -9,14 +9,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use kiln_spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, invalid};
+use kiln_spirv::{Module, remove_debug_info};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
-use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Interner, Role, Section, Stream, ids, invalid,
-};
-use crate::compiler::spirv::{Module, remove_debug_info};
 use crate::error::Result;
 
 /// Parses a module and fixes its errors.

@@ -46,8 +46,8 @@ mod tests {
     use super::super::tests::device;
     use super::super::{FrontEnd, LIMIT, Translation};
     use super::*;
-    use crate::compiler::spirv::edit::Instruction;
-    use crate::compiler::spirv::{Module, is_same_code};
+    use kiln_spirv::edit::Instruction;
+    use kiln_spirv::{Module, is_same_code};
 
     /// Texts with loops, branches, local memory, images, and code that llvm-spirv refuses at first.
     const FILES: [&str; 6] = [

@@ -1,6 +1,8 @@
 //! Converts the options of a plain OpenCL build for clang.
 
-use crate::compiler::options::{FOR_DEVICE, RELAXED};
+use kiln_compiler::options::RELAXED;
+use kiln_spirv::FOR_DEVICE;
+
 use crate::error::{Error, Result};
 
 /// Parsed build options.

@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 
+use kiln_spirv::Module;
+use kiln_spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
 use crate::error::Result;
 
 /// Maximum number of components of a vector (SPIR-V 2.16.1, with the capability `Vector16`).

@@ -116,7 +116,6 @@ impl<'a> Arguments<'a> {
                 let bytes = self.value(scalar, parameter.size.unwrap_or(known));
                 with_value(launch, &bytes, scalar)
             }
-            _ => None,
         }
     }
 

@@ -30,13 +30,11 @@ pub mod signals;
 pub mod simulation;
 pub mod specialized;
 pub mod stores;
-pub mod tier;
-pub mod tools;
 
 use std::future::Future;
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+
+pub use test_tools::programs as tools;
+pub use test_tools::{at_once, tier};
 
 use futures::future::BoxFuture;
 use kiln::{
@@ -150,21 +148,6 @@ pub async fn assert_computes(rt: &Runtime, program: &Program) {
     let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
     rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
     assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
-}
-
-/// Calls `work` for each item, with as many items at a time as there are processors.
-pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let workers = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(one) = all.get(next.fetch_add(1, Relaxed)) {
-                    work(one);
-                }
-            });
-        }
-    });
 }
 
 /// An executor that applications use.

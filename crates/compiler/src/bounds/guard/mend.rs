@@ -1,0 +1,274 @@
+//! Rewrites undefined operations into defined ones.
+
+use std::collections::BTreeSet;
+
+use kiln_spirv::edit::{Definitions, Instruction, Section, Stream};
+use kiln_spirv::{Error, Module, Result};
+use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
+
+use super::super::hazards::{Hazard, claims_to_be_finite};
+use super::super::images;
+use super::code::Code;
+use crate::fusion::vector_access::{VectorAccess, extended};
+
+/// Writes an instruction whose hazards have to be mended. Returns false if it needs no other form. `returned`
+/// is the type that its function returns.
+pub(super) fn instruction(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    hazards: &BTreeSet<Hazard>,
+    returned: u32,
+) -> Result<bool> {
+    let has = |hazard| hazards.contains(&hazard);
+    match i.op() {
+        Some(op @ (Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod))
+            if has(Hazard::Division) =>
+        {
+            divide(code, definitions, i, op)?;
+        }
+        Some(op @ (Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic))
+            if has(Hazard::Shift) =>
+        {
+            shift(code, definitions, i, op)?;
+        }
+        Some(op @ (Op::VectorExtractDynamic | Op::VectorInsertDynamic))
+            if has(Hazard::VectorIndex) =>
+        {
+            index(code, definitions, i, op)?;
+        }
+        Some(Op::ExtInst) if has(Hazard::Limits) => clamp(code, definitions, i)?,
+        Some(Op::Unreachable) => {
+            let is_void = definitions.get(returned).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
+            if is_void {
+                code.new.push(Op::Return, []);
+            } else {
+                let zero = code.zero(returned)?;
+                code.new.push(Op::ReturnValue, [zero]);
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn damaged() -> Error {
+    Error::unsupported("an operation cannot be guarded: its types are not known")
+}
+
+/// Integer type of one number, or of a vector of them.
+struct Numbers {
+    ty: u32,
+    part: u32,
+    width: u32,
+    count: Option<u32>,
+}
+
+impl Numbers {
+    fn of(definitions: &Definitions<'_>, ty: u32) -> Option<Self> {
+        let declared = definitions.get(ty)?;
+        let (part, count) = match declared.op()? {
+            Op::TypeVector => (declared.word(1)?, declared.word(2)),
+            _ => (ty, None),
+        };
+        let width = definitions.get(part)?.word(1).filter(|width| (1..=64).contains(width))?;
+        Some(Self { ty, part, width, count })
+    }
+
+    /// Returns a constant, the same in all components.
+    fn constant(&self, code: &mut Code<'_>, value: i128) -> Result<u32> {
+        let kept = if self.width >= 64 { value } else { value & ((1 << self.width) - 1) };
+        let words = [kept as u32, (kept >> 32) as u32];
+        let words = &words[..if self.width > 32 { 2 } else { 1 }];
+        let one = code.interner.constant_id(code.module, Op::Constant, self.part, words)?;
+        match self.count {
+            Some(count) => {
+                let parts = vec![one; count as usize];
+                code.interner.constant_id(code.module, Op::ConstantComposite, self.ty, &parts)
+            }
+            None => Ok(one),
+        }
+    }
+
+    /// Returns the type of a comparison.
+    fn condition(&self, code: &mut Code<'_>) -> Result<u32> {
+        match self.count {
+            Some(count) => code.interner.type_id(code.module, Op::TypeVector, &[code.bool, count]),
+            None => Ok(code.bool),
+        }
+    }
+}
+
+/// Writes a division that gives zero where its result is not defined.
+fn divide(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
+    let (Some(ty), Some(result), Some(a), Some(b)) = words else { return Err(damaged()) };
+    let numbers = Numbers::of(definitions, ty).ok_or_else(damaged)?;
+    let condition = numbers.condition(code)?;
+    let (zero, one) = (numbers.constant(code, 0)?, numbers.constant(code, 1)?);
+    let mut is_bad = code.typed(condition, Op::IEqual, &[b, zero])?;
+    if !matches!(op, Op::UDiv | Op::UMod) {
+        let least = numbers.constant(code, -(1_i128 << (numbers.width - 1)))?;
+        let minus_one = numbers.constant(code, -1)?;
+        let is_least = code.typed(condition, Op::IEqual, &[a, least])?;
+        let is_negated = code.typed(condition, Op::IEqual, &[b, minus_one])?;
+        let overflows = code.typed(condition, Op::LogicalAnd, &[is_least, is_negated])?;
+        is_bad = code.typed(condition, Op::LogicalOr, &[is_bad, overflows])?;
+    }
+    let divisor = code.typed(ty, Op::Select, &[is_bad, one, b])?;
+    let quotient = code.typed(ty, op, &[a, divisor])?;
+    code.with_id(ty, result, Op::Select, &[is_bad, zero, quotient]);
+    Ok(())
+}
+
+/// Writes a shift by an amount modulo the width.
+fn shift(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
+    let (Some(ty), Some(result), Some(a), Some(amount)) = words else { return Err(damaged()) };
+    let width = Numbers::of(definitions, ty).ok_or_else(damaged)?.width;
+    let own = definitions.get(amount).and_then(|i| i.result_type()).ok_or_else(damaged)?;
+    let mask = Numbers::of(definitions, own).ok_or_else(damaged)?;
+    let mask = mask.constant(code, i128::from(width) - 1)?;
+    let amount = code.typed(own, Op::BitwiseAnd, &[amount, mask])?;
+    code.with_id(ty, result, op, &[a, amount]);
+    Ok(())
+}
+
+/// Writes a clamped value as comparisons, whose results are the same with every compiler. Where the limits are
+/// in the wrong order, `clamp` gives the lower one on Intel's runtime for CPUs, and the upper one on PoCL.
+fn clamp(code: &mut Code<'_>, definitions: &Definitions<'_>, i: &Instruction<'_>) -> Result<()> {
+    let below = match extended(definitions, i) {
+        Some(Extended::s_clamp) => Op::SLessThan,
+        _ => Op::ULessThan,
+    };
+    let words: Vec<_> = i.words_from(0).collect();
+    let &[ty, result, _, _, value, low, high] = &*words else { return Err(damaged()) };
+    let condition = Numbers::of(definitions, ty).ok_or_else(damaged)?.condition(code)?;
+    let is_low = code.typed(condition, below, &[value, low])?;
+    let raised = code.typed(ty, Op::Select, &[is_low, low, value])?;
+    let is_high = code.typed(condition, below, &[high, raised])?;
+    code.with_id(ty, result, Op::Select, &[is_high, high, raised]);
+    Ok(())
+}
+
+/// Writes the use of a component whose index is taken modulo the number of components.
+fn index(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let word = if op == Op::VectorExtractDynamic { 3 } else { 4 };
+    let vector = i.word(2).and_then(|id| definitions.type_of(id));
+    let count = vector.and_then(|ty| ty.word(2)).ok_or_else(damaged)?;
+    let at = i.word(word).ok_or_else(damaged)?;
+    let own = definitions.get(at).and_then(|i| i.result_type()).ok_or_else(damaged)?;
+    let count = Numbers::of(definitions, own).ok_or_else(damaged)?.constant(code, count.into())?;
+    let at = code.typed(own, Op::UMod, &[at, count])?;
+    let mut words: Vec<_> = i.words_from(0).collect();
+    words[word] = at;
+    code.new.push(op, words);
+    Ok(())
+}
+
+/// Returns whether a load is from memory that other work-items may write, or that may not have been written.
+pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) -> bool {
+    load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+/// Returns whether an instruction is a function that loads from such memory, or from an image that may be written.
+pub(super) fn is_changing_call(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    let vector = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
+    let pointer = vector.and_then(|vector| i.word(vector.pointer()));
+    images::reads_changing(definitions, i)
+        || pointer.is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
+    let class = definitions.type_of(pointer).and_then(|ty| ty.word(1));
+    matches!(
+        class.and_then(StorageClass::from_u32),
+        Some(StorageClass::CrossWorkgroup | StorageClass::Workgroup | StorageClass::Generic)
+    )
+}
+
+/// Mends what concerns the whole module, for the kinds of hazards that a kernel has.
+pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
+    if kinds.contains(&Hazard::Lifetime) {
+        let is_marker =
+            |i: &Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
+        module.functions.iter_mut().for_each(|function| function.body.retain(|i| !is_marker(i)));
+    }
+    if kinds.contains(&Hazard::Undefined) {
+        define_values(module)?;
+    }
+    Ok(())
+}
+
+/// Makes zeros of values that are not defined, saturates conversions, and takes from calculations their claims not
+/// to overflow and to be finite.
+fn define_values(module: &mut Module) -> Result<()> {
+    let mut globals = Stream::default();
+    for i in module.section(Section::Globals).iter() {
+        match i.op() {
+            Some(Op::Undef) => globals.push(Op::ConstantNull, i.words_from(0)),
+            _ => globals.push_instruction(&i),
+        }
+    }
+    *module.section_mut(Section::Globals) = globals;
+    let is_claim = |i: &Instruction<'_>| {
+        let claims = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
+        claims.iter().any(|claim| i.word(1) == Some(*claim as u32)) || claims_to_be_finite(i)
+    };
+    module.section_mut(Section::Annotations).retain(|i| !is_claim(i));
+    let (mut converted, mut interner) = (Vec::new(), kiln_spirv::edit::Interner::of(module));
+    for at in 0..module.functions.len() {
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut new = Stream::default();
+        for i in body.iter() {
+            match i.op() {
+                Some(Op::InBoundsAccessChain) => new.push(Op::AccessChain, i.words_from(0)),
+                Some(Op::InBoundsPtrAccessChain) => new.push(Op::PtrAccessChain, i.words_from(0)),
+                Some(Op::VectorShuffle) => {
+                    // Components of this index are not defined.
+                    let defined = |at| if at == u32::MAX { 0 } else { at };
+                    let words = i.words_from(0).enumerate();
+                    let words = words.map(|(word, at)| if word < 4 { at } else { defined(at) });
+                    new.push(Op::VectorShuffle, words);
+                }
+                Some(Op::Undef) => {
+                    let ty = i.result_type().unwrap_or_default();
+                    let zero = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
+                    new.push(Op::CopyObject, i.words_from(0).chain([zero]));
+                }
+                Some(Op::ConvertFToU | Op::ConvertFToS) => {
+                    converted.extend(i.result());
+                    new.push_instruction(&i);
+                }
+                _ => new.push_instruction(&i),
+            }
+        }
+        module.functions[at].body = new;
+    }
+    let saturated = Decoration::SaturatedConversion as u32;
+    let annotations = module.section_mut(Section::Annotations);
+    let known: BTreeSet<_> = annotations
+        .iter()
+        .filter(|i| i.word(1) == Some(saturated))
+        .filter_map(|i| i.word(0))
+        .collect();
+    for id in converted.into_iter().filter(|id| !known.contains(id)) {
+        annotations.push(Op::Decorate, [id, saturated]);
+    }
+    Ok(())
+}

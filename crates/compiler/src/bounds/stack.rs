@@ -1,0 +1,215 @@
+//! Memory that each work-item of a kernel needs on the stack of a thread, where a CPU's driver runs work-items.
+//!
+//! Drivers for CPUs run the work-items of a work-group on one thread, one after the other from barrier to barrier. What
+//! they keep for each work-item is on the stack of that thread, for all work-items at the same time:
+//!
+//! * the variables of functions;
+//! * structs and arrays that are values: those that are loaded, passed and returned, and the copies of structs that are
+//!   passed by value;
+//! * values that are set before a barrier and used after it.
+//!
+//! Drivers inline functions, so that the memory of a function counts as often as the function is called.
+
+use std::collections::{HashMap, HashSet};
+
+use kiln_spirv::edit::{Definitions, Effect, Instruction, Meaning, Role, Section, ids, located};
+use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op};
+
+use super::blocks::{Block, blocks};
+use crate::fusion::access::Layouts;
+
+/// Number of bytes of which the size of a value on the stack is taken to be a multiple.
+const SLOT: u64 = 8;
+
+/// Stack of the functions of a module.
+pub(super) struct Stack<'a, 'm> {
+    definitions: &'a Definitions<'m>,
+    layouts: &'a Layouts,
+    /// Parameters that are copies of structs.
+    copied: HashSet<u32>,
+    /// Bytes of the functions that were measured; `None` where a size is not known.
+    measured: HashMap<u32, Option<u64>>,
+    /// Functions that have a barrier, or call one that has.
+    with_barrier: HashSet<u32>,
+}
+
+impl<'a, 'm> Stack<'a, 'm> {
+    pub(super) fn of(definitions: &'a Definitions<'m>, layouts: &'a Layouts) -> Self {
+        let module = definitions.module();
+        let annotations = module.section(Section::Annotations).iter();
+        let copied = annotations.filter(|i| {
+            i.word(1) == Some(Decoration::FuncParamAttr as u32)
+                && i.word(2) == Some(Attribute::ByVal as u32)
+        });
+        let mut stack = Self {
+            definitions,
+            layouts,
+            copied: copied.filter_map(|i| i.word(0)).collect(),
+            measured: HashMap::new(),
+            with_barrier: HashSet::new(),
+        };
+        loop {
+            let before = stack.with_barrier.len();
+            for function in &module.functions {
+                if function.body.iter().any(|i| stack.is_barrier(&i)) {
+                    stack.with_barrier.insert(function.id);
+                }
+            }
+            if before == stack.with_barrier.len() {
+                return stack;
+            }
+        }
+    }
+
+    /// Returns the number of bytes that a function and the functions that it calls need at the same time, at most;
+    /// `None` if the size of a value is not known. No function calls itself.
+    pub(super) fn bytes(&mut self, function: u32) -> Option<u64> {
+        if let Some(&known) = self.measured.get(&function) {
+            return known;
+        }
+        let measured = self.measure(function);
+        self.measured.insert(function, measured);
+        measured
+    }
+
+    fn measure(&mut self, function: u32) -> Option<u64> {
+        let functions = (Section::COUNT as u32..).zip(&self.definitions.module().functions);
+        let (stream, known) = functions.into_iter().find(|(_, known)| known.id == function)?;
+        let mut bytes = 0_u64;
+        for i in known.body.iter() {
+            bytes = bytes.saturating_add(self.of_instruction(&i)?);
+            if i.op() == Some(Op::FunctionCall) {
+                bytes = bytes.saturating_add(self.bytes(i.word(2)?)?);
+            }
+        }
+        if self.with_barrier.contains(&function) {
+            let (_, blocks) = blocks(self.definitions, located((stream, &known.body)));
+            bytes = bytes.saturating_add(self.kept(&blocks)?);
+        }
+        Some(bytes)
+    }
+
+    /// Returns the number of bytes that an instruction takes by itself.
+    fn of_instruction(&self, i: &Instruction<'m>) -> Option<u64> {
+        let ty = i.result_type().and_then(|ty| self.definitions.get(ty));
+        let op = ty.as_ref().and_then(Instruction::op);
+        let is_copied = i.op() == Some(Op::FunctionParameter)
+            && i.result().is_some_and(|id| self.copied.contains(&id));
+        match op {
+            Some(Op::TypePointer) if i.op() == Some(Op::Variable) || is_copied => {
+                self.size(ty.and_then(|ty| ty.word(2))?)
+            }
+            Some(Op::TypeStruct | Op::TypeArray) if i.op() != Some(Op::Undef) => {
+                self.size(i.result_type()?)
+            }
+            _ => Some(0),
+        }
+    }
+
+    fn size(&self, ty: u32) -> Option<u64> {
+        let bytes = u64::try_from(self.layouts.size(ty)?).ok()?;
+        Some(bytes.next_multiple_of(SLOT))
+    }
+
+    /// Returns whether work-items wait for each other in an instruction.
+    fn is_barrier(&self, i: &Instruction<'_>) -> bool {
+        match i.op() {
+            Some(Op::FunctionCall) => {
+                i.word(2).is_some_and(|called| self.with_barrier.contains(&called))
+            }
+            Some(op) => Meaning::of(op).is_none_or(|meaning| meaning.effect == Effect::Group),
+            None => true,
+        }
+    }
+
+    /// Returns the number of bytes of the values of a function that may be kept for a work-item while others run: those
+    /// that may be set before a barrier and used after one.
+    fn kept(&self, blocks: &[Block<'m>]) -> Option<u64> {
+        let barriers: Vec<Vec<usize>> = blocks.iter().map(|block| self.barriers(block)).collect();
+        let with_barriers = (0..blocks.len()).filter(|&at| !barriers[at].is_empty());
+        let with_barriers: Vec<_> = with_barriers.collect();
+        let mut previous = vec![Vec::new(); blocks.len()];
+        for (at, block) in blocks.iter().enumerate() {
+            block.next.iter().for_each(|&next| previous[next].push(at));
+        }
+        // Blocks from whose end a barrier may be reached, and blocks that may begin after one.
+        let before = reached(&with_barriers, &previous);
+        let next: Vec<_> = blocks.iter().map(|block| block.next.clone()).collect();
+        let after = reached(&with_barriers, &next);
+        let mut set = HashMap::new();
+        for (at, block) in blocks.iter().enumerate() {
+            for (position, (_, i)) in block.body.iter().enumerate() {
+                i.result().map(|id| set.insert(id, (at, position, *i)));
+            }
+        }
+        let mut kept = HashSet::new();
+        let mut use_at = |id: u32, (at, position): (usize, usize)| {
+            let Some(&(own, from, _)) = set.get(&id) else { return };
+            let is_set_before = before[own] || barriers[own].iter().any(|&barrier| barrier > from);
+            let is_used_after = after[at] || barriers[at].iter().any(|&barrier| barrier < position);
+            let is_between = own != at
+                || position < from
+                || barriers[at].iter().any(|barrier| (from + 1..position).contains(barrier));
+            if is_set_before && is_used_after && is_between {
+                kept.insert(id);
+            }
+        };
+        let labels: HashMap<_, _> =
+            blocks.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
+        for (at, block) in blocks.iter().enumerate() {
+            for (position, (_, i)) in block.body.iter().enumerate() {
+                if i.op() == Some(Op::Phi) {
+                    let operands: Vec<_> = i.words_from(2).collect();
+                    for pair in operands.chunks_exact(2) {
+                        // The value is used at the end of the block that it comes from.
+                        let from = labels.get(&pair[1]).copied().unwrap_or(at);
+                        use_at(pair[0], (from, usize::MAX));
+                    }
+                    continue;
+                }
+                _ = ids(i, self.definitions, |word, role| {
+                    if role == Role::Operand {
+                        i.word(word).into_iter().for_each(|id| use_at(id, (at, position)));
+                    }
+                });
+            }
+        }
+        let mut bytes = 0_u64;
+        for id in kept {
+            let (_, _, i) = set.get(&id)?;
+            // Variables and composite values are counted already.
+            if i.op() == Some(Op::Variable) || self.of_instruction(i)? > 0 {
+                continue;
+            }
+            let ty = i.result_type()?;
+            let size = match self.definitions.get(ty)?.op()? {
+                Op::TypeBool | Op::TypeVoid => SLOT,
+                Op::TypeImage | Op::TypeSampler | Op::TypeSampledImage => SLOT,
+                Op::TypeVector => self.size(ty).unwrap_or(16 * SLOT),
+                _ => self.size(ty)?,
+            };
+            bytes = bytes.saturating_add(size);
+        }
+        Some(bytes)
+    }
+
+    /// Returns the positions of the barriers in a block.
+    fn barriers(&self, block: &Block<'m>) -> Vec<usize> {
+        let all = block.body.iter().enumerate();
+        all.filter(|(_, (_, i))| self.is_barrier(i)).map(|(position, _)| position).collect()
+    }
+}
+
+/// Returns which blocks are reached from the given ones by at least one step.
+fn reached(from: &[usize], next: &[Vec<usize>]) -> Vec<bool> {
+    let mut reached = vec![false; next.len()];
+    let mut pending = from.to_vec();
+    while let Some(at) = pending.pop() {
+        for &block in &next[at] {
+            if !std::mem::replace(&mut reached[block], true) {
+                pending.push(block);
+            }
+        }
+    }
+    reached
+}

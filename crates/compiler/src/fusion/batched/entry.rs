@@ -1,0 +1,235 @@
+//! Entry point of a batch, which selects the arguments of a work-group's member and calls the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kiln_spirv::edit::{Function, Interner, Section, Stream, complete_interfaces, string_words};
+use kiln_spirv::{Error, Module, Result};
+use rspirv::spirv::{BuiltIn, ExecutionModel, Op};
+
+use super::super::built_ins::{BuiltInType, number, vector};
+use super::super::entry::{Entry, decorations, signature, unused};
+use super::super::merge::Whole;
+use super::super::modes::Modes;
+use super::super::plan::{Argument, Place, Plan};
+use super::range::Batch;
+
+/// Adds the entry point of a batch to the module of its kernel. Scalars that are equal in all launches and are
+/// in `constants` are one parameter.
+///
+/// # Errors
+///
+/// [`Unsupported`](kiln_spirv::ErrorKind::Unsupported) if ids run out, or if launches pass different structs by
+/// value.
+pub(super) fn add(
+    whole: &mut Whole,
+    plan: &Plan,
+    batch: &Batch,
+    constants: &BTreeSet<Place>,
+    modes: &Modes,
+) -> Result<Entry> {
+    let Whole { module, functions } = whole;
+    let function = functions.first().copied();
+    let function = function.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
+    let kernel = plan.slots.first().map_or("", |slot| slot.kernel.as_str());
+    let name = unused(module, format!("batched_{kernel}"));
+    let own = signature(module, function);
+    let mut writer = Writer {
+        interner: Interner::of(module),
+        decorations: decorations(module),
+        module,
+        parameters: Vec::new(),
+        body: Stream::default(),
+        bits: Vec::new(),
+    };
+    writer.member(batch, plan.slots.len())?;
+    let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
+    let mut call = vec![void, writer.module.fresh_id()?, function];
+    for (argument, &parameter) in own.iter().enumerate() {
+        call.push(writer.argument(plan, constants, argument, parameter)?);
+    }
+    writer.body.push(Op::FunctionCall, call);
+    writer.finish(void, &name, modes)
+}
+
+/// Parameter of the entry point.
+struct Parameter {
+    id: u32,
+    ty: u32,
+    /// Parameter of the kernel's function whose name and decorations it gets.
+    own: u32,
+    places: Vec<Place>,
+}
+
+struct Writer<'a> {
+    module: &'a mut Module,
+    interner: Interner,
+    decorations: BTreeMap<u32, BTreeSet<Vec<u32>>>,
+    parameters: Vec<Parameter>,
+    body: Stream,
+    /// Whether the bits of the member's number are set, from the lowest bit on.
+    bits: Vec<u32>,
+}
+
+impl Writer<'_> {
+    /// Emits the calculation of the number of the work-group's member, and of its bits.
+    fn member(&mut self, batch: &Batch, count: usize) -> Result<()> {
+        let (variable, value_type) = vector(self.module, &mut self.interner, BuiltIn::WorkgroupId)?;
+        let BuiltInType { ty, component, .. } = value_type;
+        let (loaded, mut member) = (self.module.fresh_id()?, self.module.fresh_id()?);
+        self.body.push(Op::Load, [ty, loaded, variable]);
+        self.body.push(Op::CompositeExtract, [component, member, loaded, batch.dimension as u32]);
+        if batch.groups > 1 {
+            let groups = self.number(value_type, batch.groups)?;
+            member = self.binary(Op::UDiv, component, member, groups)?;
+        }
+        let bool = self.interner.type_id(self.module, Op::TypeBool, &[])?;
+        let zero = self.number(value_type, 0)?;
+        let bits = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&bit| bit < count);
+        for bit in bits {
+            let bit = self.number(value_type, bit)?;
+            let masked = self.binary(Op::BitwiseAnd, component, member, bit)?;
+            let is_set = self.binary(Op::INotEqual, bool, masked, zero)?;
+            self.bits.push(is_set);
+        }
+        Ok(())
+    }
+
+    /// Returns the id to pass to the kernel's function for an argument: that of the work-group's member. `own`
+    /// and `ty` are the id and the type of the function's parameter.
+    fn argument(
+        &mut self,
+        plan: &Plan,
+        constants: &BTreeSet<Place>,
+        argument: usize,
+        (own, ty): (u32, u32),
+    ) -> Result<u32> {
+        let places = (0..plan.slots.len()).map(|slot| Place { slot, argument });
+        let values = plan.slots.iter().map(|slot| slot.arguments.get(argument));
+        let values = values.collect::<Option<Vec<_>>>();
+        let values = values.ok_or_else(|| Error::unsupported("a launch has too few arguments"))?;
+        let are_fixed = places.clone().all(|place| constants.contains(&place));
+        let are_equal = values.iter().all(|value| *value == values[0]);
+        let is_common = match values[0] {
+            Argument::Scalar(_) => are_equal && are_fixed,
+            _ => are_equal,
+        };
+        let first = self.parameters.len();
+        let mut members = Vec::new();
+        for (place, value) in places.zip(&values) {
+            let is_same = |known: &&mut Parameter| {
+                let Place { slot, .. } = known.places[0];
+                is_common || (matches!(value, Argument::Buffer(_)) && values[slot] == *value)
+            };
+            if let Some(known) = self.parameters[first..].iter_mut().find(is_same) {
+                known.places.push(place);
+                members.push(known.id);
+                continue;
+            }
+            let id = self.module.fresh_id()?;
+            self.parameters.push(Parameter { id, ty, own, places: vec![place] });
+            members.push(id);
+        }
+        self.selection(&members, ty, matches!(values[0], Argument::Scalar(_)))
+    }
+
+    /// Emits the selection of the member's value among those of all members. Returns its id.
+    fn selection(&mut self, members: &[u32], ty: u32, is_value: bool) -> Result<u32> {
+        let mut left = members.to_vec();
+        for bit in self.bits.clone() {
+            let mut conditions = None;
+            let mut selected = Vec::new();
+            for pair in left.chunks(2) {
+                selected.push(match *pair {
+                    [one, other] if one != other => {
+                        let condition = match conditions {
+                            Some(known) => known,
+                            None => *conditions.insert(self.condition(bit, ty, is_value)?),
+                        };
+                        let id = self.module.fresh_id()?;
+                        self.body.push(Op::Select, [ty, id, condition, other, one]);
+                        id
+                    }
+                    [one, ..] => one,
+                    [] => continue,
+                });
+            }
+            left = selected;
+        }
+        left.first().copied().ok_or_else(|| Error::unsupported("there are no launches to fuse"))
+    }
+
+    /// Returns the condition of a selection of values of a type: one for each component of a vector.
+    fn condition(&mut self, bit: u32, ty: u32, is_value: bool) -> Result<u32> {
+        let mut types = self.module.section(Section::Globals).iter();
+        let known = types.find(|i| i.result() == Some(ty));
+        let (op, count) = known.map_or((None, None), |known| (known.op(), known.word(2)));
+        match (op, count) {
+            (Some(Op::TypeInt | Op::TypeFloat), _) => Ok(bit),
+            (Some(Op::TypePointer), _) if !is_value => Ok(bit),
+            (Some(Op::TypeVector), Some(count)) if count <= 16 => {
+                let bool = self.interner.type_id(self.module, Op::TypeBool, &[])?;
+                let vector = self.interner.type_id(self.module, Op::TypeVector, &[bool, count])?;
+                let id = self.module.fresh_id()?;
+                let parts = vec![bit; count as usize];
+                let words = [vector, id].into_iter().chain(parts);
+                self.body.push(Op::CompositeConstruct, words);
+                Ok(id)
+            }
+            _ => Err(Error::unsupported(
+                "launches that pass different structs by value are not batched",
+            )),
+        }
+    }
+
+    /// Adds the entry point.
+    fn finish(mut self, void: u32, name: &str, modes: &Modes) -> Result<Entry> {
+        let types = self.parameters.iter().map(|parameter| parameter.ty);
+        let types: Vec<_> = [void].into_iter().chain(types).collect();
+        let ty = self.interner.type_id(self.module, Op::TypeFunction, &types)?;
+        let (id, label) = (self.module.fresh_id()?, self.module.fresh_id()?);
+        let mut body = Stream::default();
+        body.push(Op::Function, [void, id, 0, ty]);
+        let parameters = std::mem::take(&mut self.parameters);
+        for parameter in &parameters {
+            body.push(Op::FunctionParameter, [parameter.ty, parameter.id]);
+            self.describe(parameter);
+        }
+        body.push(Op::Label, [label]);
+        body.append(&self.body);
+        body.push(Op::Return, []);
+        body.push(Op::FunctionEnd, []);
+        let module = self.module;
+        module.functions.push(Function { id, body });
+        let words = [ExecutionModel::Kernel as u32, id].into_iter().chain(string_words(name));
+        module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
+        modes.write(module, id);
+        complete_interfaces(module)?;
+        let parameters = parameters.into_iter().map(|parameter| parameter.places).collect();
+        Ok(Entry { name: name.to_owned(), parameters })
+    }
+
+    /// Gives a parameter the name and the decorations of the kernel's.
+    fn describe(&mut self, parameter: &Parameter) {
+        let decorations = self.decorations.get(&parameter.own).into_iter().flatten();
+        for words in decorations {
+            let words = [parameter.id].into_iter().chain(words.iter().copied());
+            self.module.section_mut(Section::Annotations).push(Op::Decorate, words);
+        }
+        let mut names = self.module.section(Section::Names).iter();
+        let name = names.find(|i| i.op() == Some(Op::Name) && i.word(0) == Some(parameter.own));
+        if let Some(name) = name.and_then(|i| i.string(1)).map(str::to_owned) {
+            let words = [parameter.id].into_iter().chain(string_words(&name));
+            self.module.section_mut(Section::Names).push(Op::Name, words);
+        }
+    }
+
+    fn number(&mut self, value_type: BuiltInType, value: usize) -> Result<u32> {
+        number(self.module, &mut self.interner, value_type, value as u64)
+    }
+
+    fn binary(&mut self, op: Op, ty: u32, a: u32, b: u32) -> Result<u32> {
+        let id = self.module.fresh_id()?;
+        self.body.push(op, [ty, id, a, b]);
+        Ok(id)
+    }
+}

@@ -1,0 +1,286 @@
+//! Decides whether drivers may contract operations of several launches, or calculate other values for
+//! them.
+//!
+//! If an entry point lacks the execution mode `ContractionOff`, a product that is added to something may
+//! be rounded once, together with the sum, instead of twice. If launches run one by one, no operation of
+//! one launch is contracted with one of another launch: the values between them are rounded when they are
+//! stored to memory. In a fused kernel, a driver may optimize through the memory or the variable that
+//! passes a value on, and produce other bytes. SPIR-V cannot forbid contraction between two operations of
+//! a kernel and allow it between others: the mode applies to the whole entry point. (Volatile accesses
+//! and opaque bit operations would hide the values from the driver. They would cancel the gain of fusion,
+//! or rely on a trick that the next driver may optimize away.)
+//!
+//! So the fused kernel gets the mode only if that changes nothing in the launches: each launch has the
+//! mode already, or has nothing that could be contracted. This holds for the usual translators, which set
+//! the mode on all kernels that both add and multiply. A launch that relies on the absence of the mode
+//! must not be fused with a launch that has it, and must not pass products on to a launch that adds.
+//!
+//! Intel's runtime for CPUs (2026.22) also calculates other values if its compiler has more information:
+//!
+//! - The sine and the cosine of the same value are computed together, and their last bits differ from
+//!   those of either alone.
+//! - A value that all work-items share is calculated once, by other instructions than those for vectors
+//!   of work-items. Estimates like `native_recip` then have another precision.
+//! - A loop adds up several parts of a sum of floating-point numbers, if it has eight iterations or more
+//!   and the work-items of a work-group do not fill the compiler's vectors. The order depends on the number
+//!   of iterations, as far as the compiler knows it.
+//!
+//! Launches with such operations stay separate functions, which are compiled as they are without fusion.
+//! Launches of three kinds are fused only if the caller vouches for them (`Trust::Caller`):
+//!
+//! - Launches with estimates and an nd-range of their own. Their function is not the same in a fused
+//!   kernel.
+//! - Launches with sums in loops, if the nd-range or the work-groups are not those of the launch.
+//! - Launches with `dot`, `length` or a function made of these, in double precision. They are calculated
+//!   differently even in a separate function.
+//!
+//! The runtime rounds `mad` once, twice, or not at all (`mad(x, c, x)` becomes `(c + 1) * x`), in any
+//! kernel. The function is for code in which speed matters more than exact bytes (OpenCL C 1.2, 6.12.2).
+
+use std::collections::{HashMap, HashSet};
+
+use kiln_spirv::edit::{Definitions, Instruction, Section};
+use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
+
+use super::examined::Examined;
+use super::plan::{Memory, Slot};
+use super::ranges::{Ranges, Shape};
+
+/// Kinds of operations in a slot whose exact results OpenCL does not specify.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Operations {
+    /// Whether the execution mode forbids contraction.
+    pub(super) forbids: bool,
+    multiplies: bool,
+    adds: bool,
+    /// Whether the slot calls library functions that both multiply and add.
+    fuses: bool,
+    /// Whether the slot calculates estimates, for which processors have several instructions.
+    pub(super) estimates: bool,
+    /// Whether the slot adds the components of vectors of double precision, or their squares.
+    adds_vectors: bool,
+    sines: bool,
+    cosines: bool,
+    /// Whether a loop adds up numbers in an order that depends on the nd-range and on the compiler.
+    pub(super) long_sums: bool,
+}
+
+impl Operations {
+    /// Collects the operations of a function and of the functions that it calls. Operations with a decoration
+    /// that allows free transformation do not count: their source does not ask for certain bytes.
+    pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
+        let module = definitions.module();
+        let annotations = module.section(Section::Annotations).iter();
+        let free = annotations.filter(|i| {
+            let mode = i.word(2).unwrap_or_default();
+            let free = FPFastMathMode::FAST | FPFastMathMode::ALLOW_CONTRACT;
+            i.op() == Some(Op::Decorate)
+                && i.word(1) == Some(Decoration::FPFastMathMode as u32)
+                && mode & free.bits() != 0
+        });
+        let free: HashSet<_> = free.filter_map(|i| i.word(0)).collect();
+        let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
+        let mut found = Self::default();
+        let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
+        while let Some(id) = pending.pop() {
+            let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
+            for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
+                found.adds_vectors |= adds_vectors(&i, definitions);
+                match i.op() {
+                    Some(
+                        Op::FMul
+                        | Op::VectorTimesScalar
+                        | Op::Dot
+                        | Op::MatrixTimesScalar
+                        | Op::MatrixTimesVector
+                        | Op::VectorTimesMatrix
+                        | Op::MatrixTimesMatrix,
+                    ) => found.multiplies = true,
+                    Some(Op::FAdd | Op::FSub) => found.adds = true,
+                    Some(Op::ExtInst) => found.add(&i),
+                    Some(Op::FunctionCall) => {
+                        pending.extend(i.word(2).filter(|&id| seen.insert(id)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    fn add(&mut self, function: &Instruction<'_>) {
+        let Some(known) = function.word(3).and_then(Extended::from_u32) else { return };
+        match known {
+            Extended::degrees | Extended::radians | Extended::normalize => self.multiplies = true,
+            Extended::mad
+            | Extended::mix
+            | Extended::smoothstep
+            | Extended::cross
+            | Extended::distance
+            | Extended::fast_distance => self.fuses = true,
+            Extended::sin | Extended::sinpi | Extended::half_sin | Extended::native_sin => {
+                self.sines = true;
+            }
+            Extended::cos | Extended::cospi | Extended::half_cos | Extended::native_cos => {
+                self.cosines = true;
+            }
+            Extended::sincos => (self.sines, self.cosines) = (true, true),
+            Extended::rsqrt
+            | Extended::half_divide
+            | Extended::half_recip
+            | Extended::half_rsqrt
+            | Extended::native_divide
+            | Extended::native_recip
+            | Extended::native_rsqrt => self.estimates = true,
+            Extended::fast_normalize => (self.multiplies, self.estimates) = (true, true),
+            _ => {}
+        }
+    }
+
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations if they
+    /// are in another function.
+    pub(super) fn depend_on_function(self) -> bool {
+        self.estimates || self.adds_vectors || self.sines || self.cosines
+    }
+
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in
+    /// another nd-range, or where a function is called several times.
+    pub(super) fn depend_on_range(self) -> bool {
+        self.estimates || self.adds_vectors || self.long_sums
+    }
+
+    /// Returns whether a driver may contract some of the operations with each other.
+    fn is_contracted(self) -> bool {
+        !self.forbids && self.multiplies && self.adds
+    }
+}
+
+/// Returns whether an instruction adds the components of a vector of double precision, or their squares.
+fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
+    let adds = match i.op() {
+        Some(Op::Dot) => true,
+        Some(Op::ExtInst) => matches!(
+            i.word(3).and_then(Extended::from_u32),
+            Some(Extended::distance | Extended::length | Extended::normalize)
+        ),
+        _ => false,
+    };
+    let component = |ty: Instruction<'_>| match ty.op() {
+        Some(Op::TypeVector) => definitions.get(ty.word(1)?)?.word(1),
+        _ => ty.word(1),
+    };
+    let ty = i.result_type().filter(|_| adds).and_then(|ty| definitions.get(ty));
+    ty.and_then(component) == Some(64)
+}
+
+/// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch
+/// is a separate function; `None` if there is none. `as_launched` says which slots run as they were launched.
+pub(super) fn separate_function_refusal(
+    slots: &[Slot],
+    ranges: &Ranges,
+    operations: &[Operations],
+    as_launched: &[bool],
+) -> Option<String> {
+    let why = |at: usize, own: &Operations| {
+        let mapping = &ranges.slots[at];
+        let has_own_range = mapping.shape != Shape::Same || mapping.guard.is_some();
+        let is_as_launched = as_launched[at] && slots[at].range == ranges.whole;
+        if own.adds_vectors {
+            Some(
+                "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
+                 differently in a fused kernel",
+            )
+        } else if own.estimates && has_own_range {
+            Some(
+                "estimates, which Intel's compiler for CPUs computes differently in another \
+                 nd-range",
+            )
+        } else if own.long_sums && !is_as_launched {
+            Some(
+                "sums in a loop, which Intel's compiler for CPUs adds up in another order in another \
+                 nd-range or other work-groups",
+            )
+        } else {
+            None
+        }
+    };
+    let mut all = operations.iter().enumerate();
+    let (at, why) = all.find_map(|(at, own)| Some((at, why(at, own)?)))?;
+    (slots.len() > 1).then(|| format!("`{}` calculates {why}", slots[at].kernel))
+}
+
+/// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes
+/// across their calls.
+pub(super) fn depends_on_separation(operations: &[Operations]) -> bool {
+    shares_angles(operations) || operations.iter().any(|own| own.estimates || own.long_sums)
+}
+
+/// Returns whether one launch calculates a sine, and another one a cosine.
+fn shares_angles(operations: &[Operations]) -> bool {
+    let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
+    let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
+    operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
+}
+
+/// Returns whether the fused kernel must have the execution mode `ContractionOff`.
+///
+/// # Errors
+///
+/// The reason why bytes may differ both with and without the mode.
+pub(super) fn requires_contraction_off(
+    slots: &[Slot],
+    examined: &[Examined],
+    operations: &[Operations],
+) -> Result<bool, String> {
+    let passed_on = || passed_on(slots, examined, operations);
+    let name = |at: usize| &slots[at].kernel;
+    let contracted = operations.iter().position(|slot| slot.is_contracted());
+    let forbidding = operations.iter().position(|slot| slot.forbids);
+    match (contracted, forbidding) {
+        (None, forbidding) => Ok(forbidding.is_some() || passed_on().is_some()),
+        (Some(contracted), Some(forbidding)) => Err(format!(
+            "`{}` allows drivers to contract products and sums (fused multiply-add), but `{}` \
+             forbids it",
+            name(contracted),
+            name(forbidding)
+        )),
+        (Some(_), None) => match passed_on() {
+            None => Ok(false),
+            Some((from, to)) => Err(format!(
+                "the driver may contract products of `{}` and sums of `{}` (fused multiply-add), \
+                 because their modules allow it",
+                name(from),
+                name(to)
+            )),
+        },
+    }
+}
+
+/// Returns a slot that calculates products, and a later slot that may add to them. Slots between the two
+/// may pass the products on as they are, or with their signs changed.
+fn passed_on(
+    slots: &[Slot],
+    examined: &[Examined],
+    operations: &[Operations],
+) -> Option<(usize, usize)> {
+    let memory =
+        |slot: &Slot, argument: usize| -> Option<Memory> { slot.arguments.get(argument)?.memory() };
+    // Memories that may hold products, and the slot that calculates these.
+    let mut products = HashMap::new();
+    for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {
+        let mut memories = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
+        let from = memories.find_map(|memory| products.get(&memory).copied());
+        if let Some(from) = from
+            && (own.adds || own.fuses)
+        {
+            return Some((from, at));
+        }
+        let own = (own.multiplies || own.fuses).then_some(at);
+        if let Some(origin) = own.or(from) {
+            let written = examined[at].accesses.all.iter().filter(|access| access.kind.writes());
+            let written = written.filter_map(|access| memory(slot, access.parameter));
+            products.extend(written.map(|memory| (memory, origin)));
+        }
+    }
+    None
+}
