@@ -12,13 +12,17 @@
     reason = "the crate is internal to `kiln`: its documentation is for those who change it"
 )]
 
+mod analysis;
 pub mod bounds;
 pub mod fusion;
 mod image;
 mod nd_range;
 pub mod opencl_c;
 pub mod options;
+mod plan;
+mod ranges;
 mod sampler;
+mod transform;
 mod work_group;
 
 pub use image::{ChannelOrder, ChannelType, ImageBox, ImageFormat, ImageKind, ImageShape};

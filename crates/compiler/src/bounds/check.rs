@@ -6,15 +6,15 @@ use kiln_spirv::edit::{Definitions, Location, Section};
 use kiln_spirv::{Error, ErrorKind, Result};
 
 use super::hazards::Hazard;
-use super::images::Source;
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::{Checked, Memory, Reason, Report, Verdict};
 use super::{Argument, Launch, pixels, refusal};
-use crate::fusion::access::{
+use crate::analysis::access::{
     Budget, Findings, Kind, PixelTouch, Root, Touch, Undefined, Value, Watcher,
 };
-use crate::fusion::affine::Space;
-use crate::fusion::{Memory as Allocation, Region};
+use crate::analysis::affine::Space;
+use crate::analysis::images::Source;
+use crate::plan::{Memory as Allocation, Region};
 
 /// Number of steps that the check of a launch may take: less than a second.
 const FULL_EFFORT: usize = 1 << 21;

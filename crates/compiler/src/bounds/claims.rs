@@ -12,10 +12,10 @@ use rspirv::spirv::{
     StorageClass,
 };
 
-use super::images;
-use crate::fusion::merge::set_control;
-use crate::fusion::modes::Modes;
-use crate::fusion::vector_access::extended;
+use crate::analysis::images;
+use crate::analysis::vector_access::extended;
+use crate::transform::merge::set_control;
+use crate::transform::modes::Modes;
 
 /// Maximum number of calculations of an address that are followed.
 const MAX_STEPS: usize = 16;

@@ -4,12 +4,12 @@
 use kiln_spirv::Module;
 use kiln_spirv::edit::Section;
 
-use super::images::ImageType;
 use super::interpreter::{Given, Grid, Machine, Memory};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
 use super::{Argument, Channel, Launch, check, variant, without_false_claims};
 use crate::NdRange;
+use crate::analysis::images::ImageType;
 use crate::fusion::fuzzing::{Choices, SIZES};
 use crate::{Addressing, Filter, Sampler};
 

@@ -29,8 +29,9 @@ use rspirv::spirv::{
     OpenclStd100Op as Extended, StorageClass,
 };
 
-use super::{claims, images, lifetimes, uniformity};
-use crate::fusion::vector_access::{VectorAccess, extended};
+use super::claims;
+use crate::analysis::vector_access::{VectorAccess, extended};
+use crate::analysis::{images, lifetimes, uniformity};
 
 /// Behaviour that is not defined, or not the same in all compilers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

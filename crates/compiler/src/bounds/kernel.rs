@@ -7,14 +7,14 @@ use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
 
 use super::hazards::{Hazard, hazards};
-use super::images::{ImageType, Images};
 use super::stack::Stack;
 use super::{claims, refusal};
-use crate::fusion::access::{Layouts, deciding_parameters};
-use crate::fusion::extract;
-use crate::fusion::modes::Modes;
-use crate::fusion::specialize::specialize;
-use crate::fusion::written;
+use crate::analysis::access::{Layouts, deciding_parameters};
+use crate::analysis::images::{ImageType, Images};
+use crate::transform::extract;
+use crate::transform::modes::Modes;
+use crate::transform::specialize::specialize;
+use crate::transform::written;
 
 /// Kernel that is prepared for the proof. Launches are [checked](super::check()) against it.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Kernel {
     }
 
     /// Prepares the kernel of a module that fusion made, which knows that its
-    /// [variables](crate::fusion::written) are written before they are read.
+    /// [variables](crate::transform::written) are written before they are read.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@
 //!
 //! # What a proof relies on
 //!
-//! The [analysis of accesses](crate::fusion) evaluates the kernel once for all work-items. Here it
+//! The [analysis of accesses](crate::analysis::access) evaluates the kernel once for all work-items. Here it
 //! relies on nothing that the author of the kernel or of the launch promises:
 //!
 //! * Buffers may overlap. Pointers to different arguments are not assumed to differ, and null is not assumed to
@@ -33,18 +33,15 @@
 //! the host may read such a buffer at the same time. An endless loop is not a hazard for the host. The device's
 //! watchdog ends it, if it has one.
 
-mod blocks;
 mod check;
 mod claims;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod guard;
 mod hazards;
-mod images;
 #[cfg(any(test, fuzzing))]
 mod interpreter;
 mod kernel;
-mod lifetimes;
 mod patterns;
 mod pixels;
 mod refusal;
@@ -53,7 +50,6 @@ mod stack;
 #[cfg(test)]
 mod tests;
 mod types;
-mod uniformity;
 mod verdict;
 
 pub use check::{check, check_quickly};

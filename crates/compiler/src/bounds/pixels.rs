@@ -13,11 +13,11 @@
 use kiln_spirv::edit::Definitions;
 use kiln_spirv::{Error, Result};
 
-use super::images::{PixelAccess, Source, Texel};
 use super::kernel::Kernel;
 use super::refusal;
 use super::report::{Reason, Verdict};
 use super::{Argument, Channel};
+use crate::analysis::images::{PixelAccess, Source, Texel};
 use crate::{Addressing, Filter, Sampler};
 
 /// Returns the verdict on an access at coordinates between limits.

@@ -13,8 +13,8 @@ use kiln_spirv::{Error, Result, is_known_class};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::{claims, types};
-use crate::fusion::explain;
-use crate::fusion::vector_access::VectorAccess;
+use crate::analysis::explain;
+use crate::analysis::vector_access::VectorAccess;
 
 /// Returns the error for a kernel that is refused for a reason, worded to follow "it".
 pub(super) fn refuse(kernel: &str, reason: &str) -> Error {

@@ -7,8 +7,8 @@ use kiln_spirv::edit::Location;
 use super::hazards::Hazard;
 use super::kernel::Kernel;
 use super::verdict::{Finding, LaunchVerdict};
-use crate::fusion::access::Kind;
-use crate::fusion::explain::{self, line};
+use crate::analysis::access::Kind;
+use crate::analysis::explain::{self, line};
 
 /// Report on a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

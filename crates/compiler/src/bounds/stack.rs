@@ -15,8 +15,8 @@ use std::collections::{HashMap, HashSet};
 use kiln_spirv::edit::{Definitions, Effect, Instruction, Meaning, Role, Section, ids, located};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op};
 
-use super::blocks::{Block, blocks};
-use crate::fusion::access::Layouts;
+use crate::analysis::access::Layouts;
+use crate::analysis::blocks::{Block, blocks};
 
 /// Number of bytes of which the size of a value on the stack is taken to be a multiple.
 const SLOT: u64 = 8;

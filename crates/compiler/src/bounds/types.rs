@@ -8,7 +8,7 @@ use kiln_spirv::edit::{Definitions, Domain, Function, Instruction, Meaning, is_a
 use rspirv::spirv::{Op, StorageClass};
 
 use super::patterns::Patterns;
-use crate::fusion::vector_access::extended;
+use crate::analysis::vector_access::extended;
 
 /// Returns the reason why the types of an instruction do not fit together, if that is so, worded to follow "it".
 pub(super) fn unfit(

@@ -18,16 +18,16 @@ use kiln_spirv::edit::{Definitions, Role, Section, ids};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
-use super::access::{self, Accesses};
-use super::affine::Space;
 use super::examined;
-use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::{Judgement, Verdict};
 use super::outcome::{Outcome, SlotFindings};
-use super::plan::{Argument, Place, Plan, Slot};
-use super::ranges::{Assignment, Sizes, count, padded};
-use super::trim::trimmed;
+use crate::analysis::access::{self, Accesses};
+use crate::analysis::affine::Space;
+use crate::plan::{Argument, Place, Plan, Slot};
+use crate::ranges::{Assignment, Sizes, count, padded};
+use crate::transform::extract::{self, Kernel};
+use crate::transform::trim::trimmed;
 use crate::{NdRange, NdSize};
 
 /// Maximum number of items of a launch that a work-item runs, each as a slot of its own.

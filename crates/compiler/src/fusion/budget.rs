@@ -13,7 +13,7 @@ use rspirv::spirv::{ExecutionModel, Op};
 use super::form::FusionForm;
 use super::outcome::Fused;
 use super::part_report::short_name;
-use super::plan::Plan;
+use crate::plan::Plan;
 
 /// Maximum number of instructions of a fused kernel.
 const MAX_INSTRUCTIONS: u64 = 20_000;

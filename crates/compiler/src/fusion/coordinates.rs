@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use super::access::Bytes;
-use super::affine::{Form, Id, Space};
 use super::examined::Examined;
-use super::plan::{Argument, Memory, Plan};
-use super::ranges::{Assignment, Ranges, Shape};
+use crate::analysis::access::Bytes;
+use crate::analysis::affine::{Form, Id, Space};
+use crate::plan::{Argument, Memory, Plan};
+use crate::ranges::{Assignment, Ranges, Shape};
 
 /// Coordinates in which all accesses to a memory are expressed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use kiln_spirv::Access;
 use super::attempt::ONCE;
 use super::form::FusionForm;
 use super::launches::{Candidate, Group, Launches};
-use super::plan::Memory;
+use crate::plan::Memory;
 
 /// Estimated cost of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,14 +6,14 @@
 //! the ids and of the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is
 //! in the window, but for `x = y`.
 
-use super::access::{Access, Bytes, Kind, UNKNOWN_COORDINATES, UNKNOWN_OFFSETS};
-use super::affine::{Space, Strided};
-use super::declaration::Parameter;
-use super::equation::{Equation, Term};
 use super::examined::Examined;
-use super::explain::{Cause, Origin};
-use super::plan::{Argument, Memory, Plan, Region};
 use crate::ImageShape;
+use crate::analysis::access::{Access, Bytes, Kind, UNKNOWN_COORDINATES, UNKNOWN_OFFSETS};
+use crate::analysis::affine::{Space, Strided};
+use crate::analysis::declaration::Parameter;
+use crate::analysis::equation::{Equation, Term};
+use crate::analysis::explain::{Cause, Origin};
+use crate::plan::{Argument, Memory, Plan, Region};
 
 /// Access to a memory, with its bytes counted in the memory instead of the buffer.
 pub(super) struct Use<'a> {
@@ -157,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fusion::affine::{Form, Id};
+    use crate::analysis::affine::{Form, Id};
     use crate::{NdRange, NdSize};
 
     const SIZES: [usize; 2] = [5, 4];

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use kiln_spirv::{Access, Module, Result};
 
-use super::access::{self, Kind};
-use super::affine::Space;
 use super::examination::Examinations;
-use super::extract;
-use super::plan::{Argument, Plan, Slot};
+use crate::analysis::access::{self, Kind};
+use crate::analysis::affine::Space;
+use crate::plan::{Argument, Plan, Slot};
+use crate::transform::extract;
 
 /// Effects of one launch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,17 +11,18 @@ use rspirv::spirv::{
     MemorySemantics, Op, Scope, StorageClass,
 };
 
-use super::built_ins::{Global, group_id};
-use super::declaration::Declaration;
 use super::legality::Judgement;
 use super::local_legality::Locality;
 use super::local_memory::{self, Shared};
-use super::merge::{Whole, require};
-use super::modes::Modes;
-use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
-use super::ranges::Ranges;
-use super::written;
+use crate::analysis::constants;
+use crate::analysis::declaration::Declaration;
+use crate::plan::{Argument, Memory, Place, Plan, Region};
+use crate::ranges::Ranges;
+use crate::transform::built_ins::{Global, group_id};
+use crate::transform::merge::{Whole, require};
+use crate::transform::modes::Modes;
+use crate::transform::written;
 
 /// Decisions of the earlier steps, from which the entry point is generated.
 pub(super) struct Decisions<'a> {
@@ -422,7 +423,7 @@ impl Writer<'_> {
     /// part.
     fn origin(&mut self, body: &mut Stream, shared: &Shared) -> Result<u32> {
         let Locality { factors, unit, .. } = *self.locality(shared.memory)?;
-        let width = local_memory::address_width(self.module);
+        let width = constants::address_width(self.module);
         let int = self.interner.type_id(self.module, Op::TypeInt, &[width, 0])?;
         let unit = i128::from(unit);
         let words = local_memory::literal(shared.first / unit, width);

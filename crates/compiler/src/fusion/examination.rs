@@ -8,10 +8,10 @@ use std::fmt;
 use kiln_spirv::edit::Definitions;
 use kiln_spirv::{Module, Result};
 
-use super::access::Value;
-use super::affine::Space;
 use super::examined::{self, Examined, examine};
-use super::plan::{Memory, Region, Slot};
+use crate::analysis::access::Value;
+use crate::analysis::affine::Space;
+use crate::plan::{Memory, Region, Slot};
 
 /// Modules of a plan, and the examinations of their kernels so far.
 #[derive(Debug, Clone, Copy)]

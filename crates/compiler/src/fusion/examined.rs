@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use kiln_spirv::Result;
 use kiln_spirv::edit::Definitions;
 
-use super::access::{self, Accesses, GroupUse, Value};
-use super::affine::Space;
-use super::declaration::Parameter;
-use super::explain::{self, Origin};
-use super::plan::{Argument, Slot};
-use super::pointer_uses;
+use crate::analysis::access::{self, Accesses, GroupUse, Value};
+use crate::analysis::affine::Space;
+use crate::analysis::declaration::Parameter;
+use crate::analysis::explain::{self, Origin};
+use crate::analysis::pointer_uses;
+use crate::plan::{Argument, Slot};
 
 /// Results of the analysis of a slot's kernel.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use kiln_spirv::{Error, ErrorKind};
 
-use super::plan::{Plan, Slot};
+use crate::plan::{Plan, Slot};
 
 /// Form of a fused kernel: whether it runs a launch again whose results other work-items need, and where it
 /// keeps these results, or whether its launches run side by side. Forms differ in speed and never in results.

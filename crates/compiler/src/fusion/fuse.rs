@@ -5,13 +5,13 @@ use kiln_spirv::{ErrorKind, Result, widen_vectors};
 use super::arrangement::Arrangement;
 use super::attempt::{self, Obstacle};
 use super::batched;
-use super::coarsen::Width;
 use super::examination::Programs;
-use super::extract;
 use super::form::FusionForm;
 use super::outcome::{Fused, Outcome, Trust};
-use super::plan::Plan;
 use super::recompute;
+use crate::plan::Plan;
+use crate::transform::coarsen::Width;
+use crate::transform::extract;
 
 /// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
 /// several, within `width`.

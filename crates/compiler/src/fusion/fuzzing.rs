@@ -9,8 +9,9 @@ use rspirv::spirv::{Op, StorageClass};
 
 use super::{
     Argument, Examinations, FusionForm, Image, Internalization, Memory, Place, Plan, Programs,
-    Region, Slot, Target, Trust, Width, access, fuse,
+    Region, Slot, Target, Trust, Width, fuse,
 };
+use crate::analysis::access;
 use crate::{ChannelOrder, ChannelType, ImageFormat, ImageKind, ImageShape, Sampler};
 use crate::{NdRange, NdSize};
 

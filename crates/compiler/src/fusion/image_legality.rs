@@ -13,16 +13,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::access::Kind;
 use super::coordinates::View;
 use super::dependence::Use;
 use super::examined::Examined;
 use super::legality::{self, Judgement, Verdict};
-use super::pixel_access::exact_channels;
-use super::plan::{Argument, Image, Internalization, Memory, Place, Plan};
 use super::private_legality::{Promotion, promotion};
 use super::promote::Private;
 use crate::ImageKind;
+use crate::analysis::access::Kind;
+use crate::analysis::pixel_access::exact_channels;
+use crate::plan::{Argument, Image, Internalization, Memory, Place, Plan};
 
 /// Verdicts on the pairs of launches that use an image.
 type Pairs = BTreeMap<(usize, usize), Verdict>;

@@ -3,14 +3,14 @@
 
 use kiln_spirv::edit::Definitions;
 
-use super::access::Access;
 use super::examined::Examined;
 use super::legality::Judgement;
 use super::local_legality::Locality;
 use super::local_memory::{self, Shared};
-use super::plan::{Argument, Memory, Place, Plan};
 use super::promote::{self, Private};
-use super::ranges::Ranges;
+use crate::analysis::access::Access;
+use crate::plan::{Argument, Memory, Place, Plan};
+use crate::ranges::Ranges;
 
 /// Returns, for each slot, the parameters some of whose accesses go to variables. A memory keeps its buffer
 /// if a kernel uses the address in ways that are not followed. The reason is then recorded in the memory's

@@ -8,8 +8,8 @@ use super::examined::Examined;
 use super::image_legality;
 use super::legality::{Judgement, Verdict, pairs, verdict};
 use super::local_legality::locality;
-use super::plan::{Internalization, Memory, Plan};
 use super::private_legality::promotion;
+use crate::plan::{Internalization, Memory, Plan};
 
 /// Judges each memory of a plan. `views` are the coordinates in which the slots' accesses to each memory are
 /// expressed.

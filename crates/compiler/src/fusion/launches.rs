@@ -8,13 +8,13 @@ use std::fmt;
 use kiln_spirv::{Access, Error, Module, Result};
 
 use super::budget::{Budget, refuse_kernel, refuse_launches};
-use super::coarsen::Width;
 use super::effects::{self, SlotEffects};
 use super::examination::{Examinations, Programs};
 use super::form::{FusionForm, forms};
 use super::fuse::fuse;
 use super::outcome::{Fused, Outcome, Trust};
-use super::plan::{Argument, Memory, Place, Plan, Region};
+use crate::plan::{Argument, Memory, Place, Plan, Region};
+use crate::transform::coarsen::Width;
 
 /// Launches that may run in groups, and the properties that decide about the groups.
 pub struct Launches<'a> {

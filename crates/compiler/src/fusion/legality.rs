@@ -9,15 +9,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::access::{Bytes, Kind};
-use super::affine::Space;
 use super::coordinates::View;
 use super::dependence::{Use, never_meet};
 use super::examined::Examined;
 use super::local_legality::Locality;
-use super::plan::{Memory, PIXEL_BYTES, PIXEL_PITCH, Place, Plan};
 use super::private_legality::Promotion;
-use super::ranges::Ranges;
+use crate::analysis::access::{Bytes, Kind};
+use crate::analysis::affine::Space;
+use crate::plan::{Memory, PIXEL_BYTES, PIXEL_PITCH, Place, Plan};
+use crate::ranges::Ranges;
 
 /// Verdict on whether launches that share a buffer may run as one kernel.
 ///

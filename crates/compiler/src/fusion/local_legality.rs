@@ -7,12 +7,12 @@
 //! Every access then goes to the variable, at its place in the part. Barriers are placed where the memory
 //! itself needs them.
 
-use super::access::{Kind, MAX_ALIGN};
-use super::affine::{Form, Space};
 use super::coordinates::View;
 use super::dependence::{Use, never_meet};
 use super::examined::Examined;
-use super::plan::{Memory, Plan};
+use crate::analysis::access::{Kind, MAX_ALIGN};
+use crate::analysis::affine::{Form, Space};
+use crate::plan::{Memory, Plan};
 
 /// Local variable of each work-group that replaces a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,13 +13,14 @@ use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, Op, StorageClass};
 
-use super::access::{Layouts, Parts};
-use super::declaration::Declaration;
 use super::examined::Examined;
-use super::merge::require;
-use super::plan::Memory;
-use super::pointer_uses::{AccessOperands, Uses, uses};
-use super::vector_access::VectorAccess;
+use crate::analysis::access::{Layouts, Parts};
+use crate::analysis::constants::constant;
+use crate::analysis::declaration::Declaration;
+use crate::analysis::pointer_uses::{AccessOperands, Uses, uses};
+use crate::analysis::vector_access::VectorAccess;
+use crate::plan::Memory;
+use crate::transform::merge::require;
 
 /// Parameter that becomes local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,31 +105,10 @@ impl Steps {
     }
 }
 
-/// Returns the value of a constant index, which is signed.
-pub(super) fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
-    let i = definitions.get(id)?;
-    let ty = definitions.get(i.result_type()?).filter(|ty| ty.op() == Some(Op::TypeInt))?;
-    match i.op()? {
-        Op::ConstantNull => Some(0),
-        Op::Constant => {
-            let high = i.word(3).unwrap_or(0);
-            let bits = u64::from(high) << 32 | u64::from(i.word(2)?);
-            let unused = 64_u32.checked_sub(ty.word(1)?).filter(|&unused| unused < 64)?;
-            Some(((bits << unused).cast_signed() >> unused).into())
-        }
-        _ => None,
-    }
-}
-
 /// Returns the words of a number of `width` bits, modulo two to the power of `width`.
 pub(super) fn literal(value: i128, width: u32) -> Vec<u32> {
     let words = [value as u32, (value >> 32) as u32];
     words[..(width as usize / 32).clamp(1, 2)].to_vec()
-}
-
-/// Returns the width of an address in bits.
-pub(super) fn address_width(module: &Module) -> u32 {
-    Layouts::of(module, &module.definitions()).address as u32 * 8
 }
 
 /// Checks that a parameter is only used for loads and stores that can go to local memory. Returns the size in

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use kiln_spirv::{Module, Result};
 
 use super::legality::Judgement;
-use super::plan::{Internalization, Memory, Place, Plan};
 use crate::NdRange;
+use crate::plan::{Internalization, Memory, Place, Plan};
 
 /// Result of fusing a plan.
 #[derive(Debug)]

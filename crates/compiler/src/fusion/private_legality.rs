@@ -13,12 +13,12 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::access::{Bytes, Condition, Kind, MAX_ALIGN, Symbol};
-use super::affine::{Form, Space};
 use super::coordinates::View;
 use super::dependence::Use;
 use super::examined::Examined;
-use super::plan::{Argument, Memory, Place, Plan};
+use crate::analysis::access::{Bytes, Condition, Kind, MAX_ALIGN, Symbol};
+use crate::analysis::affine::{Form, Space};
+use crate::plan::{Argument, Memory, Place, Plan};
 
 /// Variable that keeps a memory's contents in each work-item, and the accesses that use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,14 +14,14 @@ use kiln_spirv::edit::{
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
-use super::access::Layouts;
-use super::declaration::Declaration;
-use super::merge::require;
-use super::pixel_access::{PixelAccess, exact_channels};
-use super::plan::{Memory, PIXEL_BYTES};
-use super::pointer_uses::{AccessOperands, Uses, uses};
 use super::private_legality::VariablePlace;
-use super::vector_access::VectorAccess;
+use crate::analysis::access::Layouts;
+use crate::analysis::declaration::Declaration;
+use crate::analysis::pixel_access::{PixelAccess, exact_channels};
+use crate::analysis::pointer_uses::{AccessOperands, Uses, uses};
+use crate::analysis::vector_access::VectorAccess;
+use crate::plan::{Memory, PIXEL_BYTES};
+use crate::transform::merge::require;
 use crate::{ImageFormat, ImageShape};
 
 /// Parameter some of whose accesses go to a variable.

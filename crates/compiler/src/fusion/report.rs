@@ -9,9 +9,9 @@ use kiln_spirv::{Error, ErrorKind, Module, Result};
 use super::legality::{Judgement, Verdict};
 use super::outcome::{Fused, Outcome};
 use super::part_report::PartReport;
-use super::plan::{Internalization, Memory, Place, Plan, Region, Slot};
 use crate::NdRange;
 use crate::opencl_c;
+use crate::plan::{Internalization, Memory, Place, Plan, Region, Slot};
 
 /// Report on launches that were to run as one kernel: the verdict on every buffer and on every two launches
 /// that share it, the code of the fused kernel, and the [parts](Self::parts) in which the launches run. Cheap

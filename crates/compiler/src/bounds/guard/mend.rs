@@ -7,9 +7,9 @@ use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::super::hazards::{Hazard, claims_to_be_finite};
-use super::super::images;
 use super::code::Code;
-use crate::fusion::vector_access::{VectorAccess, extended};
+use crate::analysis::images;
+use crate::analysis::vector_access::{VectorAccess, extended};
 
 /// Writes an instruction whose hazards have to be mended. Returns false if it needs no other form. `returned`
 /// is the type that its function returns.

@@ -9,9 +9,9 @@ use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, Op};
 
 use super::super::kernel::{Kernel, ParameterMemory};
-use crate::fusion::access::Layouts;
-use crate::fusion::declaration::Declaration;
-use crate::fusion::merge::require;
+use crate::analysis::access::Layouts;
+use crate::analysis::declaration::Declaration;
+use crate::transform::merge::require;
 
 /// Adds 64-bit parameters to the kernel's function, after all others: the numbers of bytes that it adds to the
 /// addresses in the parameters at `positions`.

@@ -4,8 +4,8 @@ use kiln_spirv::edit::{Definitions, Instruction, Section};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Dim, Op};
 
-use super::super::images::{ImageType, image_type};
 use super::writer::Writer;
+use crate::analysis::images::{ImageType, image_type};
 
 fn damaged() -> Error {
     Error::unsupported("an access to an image cannot be guarded: its types are not known")

@@ -6,12 +6,12 @@ use kiln_spirv::Result;
 use kiln_spirv::edit::{Definitions, Instruction, Location, Section, is_atomic, located};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use super::super::images;
 use super::super::kernel::{Kernel, ParameterMemory};
 use super::super::refusal::{at_line, refuse};
 use super::super::report::Report;
-use crate::fusion::access::Layouts;
-use crate::fusion::vector_access::{VectorAccess, extended};
+use crate::analysis::access::Layouts;
+use crate::analysis::images;
+use crate::analysis::vector_access::{VectorAccess, extended};
 
 /// Pointers that need a shadow, and the accesses that are guarded.
 pub(super) struct Shadows {

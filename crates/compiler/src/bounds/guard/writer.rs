@@ -7,16 +7,16 @@ use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, MemoryAccess, Op};
 
 use super::super::hazards::Hazard;
-use super::super::images;
 use super::super::kernel::Kernel;
 use super::super::report::Report;
 use super::code::Code;
 use super::mend;
 use super::shadows::Shadows;
-use crate::fusion::access::Parts;
-use crate::fusion::declaration::Declaration;
-use crate::fusion::merge::require;
-use crate::fusion::vector_access::VectorAccess;
+use crate::analysis::access::Parts;
+use crate::analysis::declaration::Declaration;
+use crate::analysis::images;
+use crate::analysis::vector_access::VectorAccess;
+use crate::transform::merge::require;
 
 /// Offset of a pointer from the start of its memory, and the length of the memory, as ids of 64-bit numbers.
 #[derive(Clone, Copy)]

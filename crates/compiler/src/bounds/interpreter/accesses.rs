@@ -5,9 +5,9 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::scalars::{called, signed};
 use super::{Event, Frame, Machine, Run, Stopped, Val, word};
-use crate::bounds::images::is_known;
-use crate::fusion::access::Parts;
-use crate::fusion::vector_access::VectorAccess;
+use crate::analysis::access::Parts;
+use crate::analysis::images::is_known;
+use crate::analysis::vector_access::VectorAccess;
 
 impl<'m> Machine<'m> {
     /// Runs an instruction that does not end its block. Returns its result, if it has one.

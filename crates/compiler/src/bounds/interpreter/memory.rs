@@ -5,7 +5,7 @@ use rspirv::spirv::Op;
 
 use super::scalars::mask;
 use super::{MAX_DEPTH, MAX_VARIABLE, Machine, Run, Stopped, Val, word};
-use crate::fusion::access::Parts;
+use crate::analysis::access::Parts;
 use crate::{Addressing, Filter, Sampler};
 
 impl<'m> Machine<'m> {

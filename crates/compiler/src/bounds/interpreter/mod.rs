@@ -23,7 +23,7 @@ use images::Pixels;
 use super::hazards::Hazard;
 use super::report::{Checked, Report};
 use crate::Sampler;
-use crate::fusion::access::{Kind, Layouts};
+use crate::analysis::access::{Kind, Layouts};
 use kiln_spirv::Module;
 use kiln_spirv::edit::{Definitions, Instruction, Location, Section, located};
 

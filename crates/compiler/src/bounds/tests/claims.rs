@@ -9,7 +9,7 @@ use rspirv::spirv::{
 };
 
 use super::*;
-use crate::fusion::merge::set_control;
+use crate::transform::merge::set_control;
 
 const SAXPY: &[u8] = include_bytes!("../../../../../tests/data/saxpy.spv");
 

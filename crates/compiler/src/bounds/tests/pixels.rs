@@ -4,7 +4,7 @@ use kiln_spirv::edit::{Location, Section, located};
 
 use super::interpreter::{Event, Given, Grid, Machine, Memory};
 use super::*;
-use crate::bounds::images::is_access;
+use crate::analysis::images::is_access;
 use crate::bounds::without_false_claims;
 use crate::{Addressing, Sampler};
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use super::interpreter::{Given, Grid, Machine, Memory};
 use super::*;
-use crate::fusion::access::random_tests::{self, Picture};
+use crate::analysis::access::random_tests::{self, Picture};
 use crate::{Addressing, Sampler};
 
 /// Returns the number of random kernels.

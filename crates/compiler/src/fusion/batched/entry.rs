@@ -6,12 +6,12 @@ use kiln_spirv::edit::{Function, Interner, Section, Stream, complete_interfaces,
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{BuiltIn, ExecutionModel, Op};
 
-use super::super::built_ins::{BuiltInType, number, vector};
 use super::super::entry::{Entry, decorations, signature, unused};
-use super::super::merge::Whole;
-use super::super::modes::Modes;
-use super::super::plan::{Argument, Place, Plan};
 use super::range::Batch;
+use crate::plan::{Argument, Place, Plan};
+use crate::transform::built_ins::{BuiltInType, number, vector};
+use crate::transform::merge::Whole;
+use crate::transform::modes::Modes;
 
 /// Adds the entry point of a batch to the module of its kernel. Scalars that are equal in all launches and are
 /// in `constants` are one parameter.

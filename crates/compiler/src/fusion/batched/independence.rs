@@ -6,14 +6,14 @@
 
 use kiln_spirv::Result;
 
-use super::super::access::{self, Access, Accesses, Kind, Value};
-use super::super::affine::Space;
 use super::super::attempt::Obstacle;
-use super::super::declaration::Parameter;
 use super::super::examined::value;
-use super::super::extract::{Kernel, in_launch};
 use super::super::outcome::Outcome;
-use super::super::plan::{Argument, Memory, Place, Plan, Slot};
+use crate::analysis::access::{self, Access, Accesses, Kind, Value};
+use crate::analysis::affine::Space;
+use crate::analysis::declaration::Parameter;
+use crate::plan::{Argument, Memory, Place, Plan, Slot};
+use crate::transform::extract::{Kernel, in_launch};
 
 /// Bytes of a memory that a launch accesses through one argument.
 struct Span {

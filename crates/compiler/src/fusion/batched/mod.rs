@@ -20,19 +20,19 @@ use std::collections::BTreeSet;
 
 use kiln_spirv::{Error, Result};
 
-use super::access::Accesses;
 use super::attempt::{self, ONCE, Obstacle};
 use super::contraction;
-use super::declaration::Parameter;
 use super::examination::Programs;
-use super::extract::{self, Kernel};
 use super::legality::Judgement;
-use super::lower_version;
-use super::merge::Part;
-use super::modes::Modes;
 use super::outcome::{Fused, Outcome, SlotFindings, Trust};
-use super::plan::Plan;
-use super::remap;
+use crate::analysis::access::Accesses;
+use crate::analysis::declaration::Parameter;
+use crate::plan::Plan;
+use crate::transform::extract::{self, Kernel};
+use crate::transform::lower_version;
+use crate::transform::merge::Part;
+use crate::transform::modes::Modes;
+use crate::transform::remap;
 use range::Batch;
 
 /// Maximum number of launches that run as one kernel.

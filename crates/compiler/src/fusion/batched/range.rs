@@ -3,9 +3,9 @@
 use kiln_spirv::Result;
 
 use super::super::attempt::Obstacle;
-use super::super::extract::Kernel;
-use super::super::plan::Slot;
-use super::super::ranges::{Sizes, padded};
+use crate::plan::Slot;
+use crate::ranges::{Sizes, padded};
+use crate::transform::extract::Kernel;
 use crate::{NdRange, NdSize};
 
 /// Largest size of work-groups that is chosen for launches without one, in work-items. All common devices have

@@ -8,7 +8,7 @@ use super::elements::Grid;
 use super::redirect::{Axis, unit};
 use crate::fusion::attempt::ONCE;
 use crate::fusion::form::FusionForm;
-use crate::fusion::plan::Memory;
+use crate::plan::Memory;
 
 /// Range of ids around a work-item's own: the least and the largest distance in each dimension.
 pub(super) type Reach = [(i128, i128); 3];

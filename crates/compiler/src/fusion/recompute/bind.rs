@@ -8,8 +8,8 @@ use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::Op;
 
 use super::redirect::Producer;
-use crate::fusion::declaration::Declaration;
-use crate::fusion::merge::Whole;
+use crate::analysis::declaration::Declaration;
+use crate::transform::merge::Whole;
 
 /// Parameter of a stage's function, by the numbers of the stage and of the parameter.
 pub(super) type StageParameter = (usize, usize);

@@ -4,8 +4,8 @@ use kiln_spirv::edit::{Interner, Stream};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{BuiltIn, Capability, Op, StorageClass};
 
-use crate::fusion::built_ins::vector;
-use crate::fusion::merge::require;
+use crate::transform::built_ins::vector;
+use crate::transform::merge::require;
 
 /// Writer of instructions to a stream.
 pub(super) struct Code<'m> {

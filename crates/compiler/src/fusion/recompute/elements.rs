@@ -11,11 +11,12 @@
 use kiln_spirv::edit::{Definitions, Instruction, Location};
 use rspirv::spirv::Op;
 
-use crate::fusion::access::{Access, Flow, Layouts, Values};
-use crate::fusion::affine::{Form, Space, gcd};
-use crate::fusion::local_memory::{self, Steps};
-use crate::fusion::pointer_uses::{AccessOperands, is_address};
-use crate::fusion::vector_access::VectorAccess;
+use crate::analysis::access::{Access, Flow, Layouts, Values};
+use crate::analysis::affine::{Form, Space, gcd};
+use crate::analysis::constants;
+use crate::analysis::pointer_uses::{AccessOperands, is_address};
+use crate::analysis::vector_access::VectorAccess;
+use crate::fusion::local_memory::Steps;
 
 /// Maximum number of values in the sum that an address is taken apart into.
 const MAX_TERMS: usize = 32;
@@ -430,7 +431,7 @@ impl Reader<'_, '_> {
 
     /// Returns the value of a constant, or of a value that is the same in all work-items.
     fn constant(&self, value: u32) -> Option<i128> {
-        let known = local_memory::constant(self.definitions, value);
+        let known = constants::constant(self.definitions, value);
         known.or_else(|| {
             let (low, high) = self.bounds(value)?;
             (low == high).then_some(low)

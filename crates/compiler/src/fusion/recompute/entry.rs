@@ -12,12 +12,12 @@ use super::arrays::{Array, Blocks, Reach, last_dimension};
 use super::bind::{Signature, StageParameter};
 use super::code::{Bounds, Code};
 use super::redirect::{Accesses, Axis, Redirected, alignment, unit};
-use crate::fusion::built_ins::{BuiltInType, vector};
 use crate::fusion::entry::{barrier, unused_name};
-use crate::fusion::merge::Whole;
-use crate::fusion::modes::Modes;
-use crate::fusion::plan::{Argument, Memory, Place, Plan};
-use crate::fusion::written;
+use crate::plan::{Argument, Memory, Place, Plan};
+use crate::transform::built_ins::{BuiltInType, vector};
+use crate::transform::merge::Whole;
+use crate::transform::modes::Modes;
+use crate::transform::written;
 use crate::{NdRange, NdSize};
 
 /// Largest size of work-groups in the first dimension, for strips of rows.

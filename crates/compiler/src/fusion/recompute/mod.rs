@@ -35,17 +35,17 @@ use std::collections::BTreeSet;
 
 use kiln_spirv::Result;
 
-use super::affine::Space;
 use super::arrangement::Arrangement;
 use super::attempt::{self, Obstacle};
-use super::coarsen::Width;
 use super::examination::{Examinations, Programs};
-use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::Judgement;
 use super::outcome::{Fused, Outcome, SlotFindings, Trust};
-use super::plan::{Argument, Memory, Place, Plan, Region, Slot};
 use crate::NdRange;
+use crate::analysis::affine::Space;
+use crate::plan::{Argument, Memory, Place, Plan, Region, Slot};
+use crate::transform::coarsen::Width;
+use crate::transform::extract::{self, Kernel};
 use composition::Composition;
 use stages::{Stage, Stages};
 

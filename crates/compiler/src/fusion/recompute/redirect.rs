@@ -11,9 +11,9 @@ use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, Stora
 
 use super::code::Code;
 use super::elements::{Coordinate, Element, Grid};
-use crate::fusion::declaration::Declaration;
-use crate::fusion::pointer_uses::{AccessOperands, Uses};
-use crate::fusion::written;
+use crate::analysis::declaration::Declaration;
+use crate::analysis::pointer_uses::{AccessOperands, Uses};
+use crate::transform::written;
 
 /// Parameter of a stage's function that is an array of elements.
 pub(super) struct Redirected {
@@ -576,7 +576,7 @@ impl Writer<'_> {
     /// Returns the types of an id of a work-item: of a component and of the vector.
     fn id_types(&mut self) -> Result<[u32; 2]> {
         let code = &mut self.code;
-        let width = crate::fusion::local_memory::address_width(code.module);
+        let width = crate::analysis::constants::address_width(code.module);
         let component = code.interner.type_id(code.module, Op::TypeInt, &[width, 0])?;
         let vector = code.interner.type_id(code.module, Op::TypeVector, &[component, 3])?;
         Ok([component, vector])
@@ -640,5 +640,5 @@ impl Writer<'_> {
 /// Returns the alignment of a variable that holds elements of a size, in bytes.
 pub(super) fn alignment(size: i128) -> u32 {
     let lowest = (size as u128 & (size as u128).wrapping_neg()) as u32;
-    lowest.clamp(4, crate::fusion::access::MAX_ALIGN)
+    lowest.clamp(4, crate::analysis::access::MAX_ALIGN)
 }

@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::elements::element_size;
-use crate::fusion::access::{Access, Bytes, Kind};
-use crate::fusion::affine::Space;
+use crate::analysis::access::{Access, Bytes, Kind};
+use crate::analysis::affine::Space;
 use crate::fusion::dependence::{Use, never_meet};
 use crate::fusion::examined::Examined;
-use crate::fusion::plan::{Argument, Memory, Place, Plan, Slot};
+use crate::plan::{Argument, Memory, Place, Plan, Slot};
 
 /// Launches of a plan by stages, the last stage last.
 pub(super) struct Stages {

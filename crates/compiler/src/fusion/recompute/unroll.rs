@@ -9,7 +9,7 @@ use kiln_spirv::edit::{Definitions, Instruction, Role, Section, Stream};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::Op;
 
-use crate::fusion::local_memory::constant;
+use crate::analysis::constants::constant;
 
 /// Maximum number of iterations of a loop that is unrolled.
 const MAX_ITERATIONS: usize = 16;

@@ -11,7 +11,7 @@ use kiln_spirv::edit::{Definitions, Instruction, Role, Stream, ids};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use crate::fusion::vector_access::extended;
+use crate::analysis::vector_access::extended;
 
 /// Replaces vectors that are constructed of the `fma` of all components by the `fma` of vectors.
 ///

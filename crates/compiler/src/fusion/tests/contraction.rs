@@ -125,7 +125,7 @@ const ESTIMATES: [&[u8]; 2] = [
 fn inlined(bytes: &[u8]) -> Module {
     let mut module = Module::parse(bytes).unwrap();
     for function in module.functions.iter().map(|function| function.id).collect::<Vec<_>>() {
-        merge::set_control(&mut module, function, |_| 0);
+        crate::transform::merge::set_control(&mut module, function, |_| 0);
     }
     module
 }

@@ -166,7 +166,7 @@ fn decorations_of_a_group_apply_to_members_of_structures() {
         b.group_member_decorate(group, [(structure, 1), (structure, 0)]);
     });
     let module = Module::parse(bytes.as_slice()).unwrap();
-    let plain = extract::ungrouped(&module).unwrap();
+    let plain = crate::transform::extract::ungrouped(&module).unwrap();
     let annotations = plain.section(Section::Annotations).iter();
     let words: Vec<_> = annotations.map(|i| (i.op().unwrap(), i.words_from(0).collect())).collect();
     let volatile = Decoration::Volatile as u32;

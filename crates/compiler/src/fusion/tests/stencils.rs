@@ -3,9 +3,9 @@
 use rspirv::spirv::{FunctionControl, Op};
 
 use super::*;
-use crate::fusion::declaration::Declaration;
+use crate::analysis::declaration::Declaration;
 use crate::fusion::legality::Judgement;
-use crate::fusion::merge::set_control;
+use crate::transform::merge::set_control;
 
 const STENCILS: &[u8] = include_bytes!("../../../../../tests/data/stencils.spv");
 
