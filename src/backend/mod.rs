@@ -604,6 +604,14 @@ pub(crate) enum Progress {
     Unknown(Error),
 }
 
+/// Returns whether a driver failed a command only because a command that it waited for had failed.
+pub(crate) fn is_consequence(error: &Error) -> bool {
+    error.driver_code().is_some_and(|code| code.name == FAILED_DEPENDENCY)
+}
+
+/// Code with which OpenCL's drivers fail a command that waited for a failed one. Level Zero has none.
+const FAILED_DEPENDENCY: &str = "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST";
+
 /// Callback that is called once when a native command has ended, on any thread, perhaps before
 /// [`NativeEvent::notify`] returns.
 pub(crate) type Notify = Box<dyn FnOnce() + Send>;

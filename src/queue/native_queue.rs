@@ -17,7 +17,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::node::{EdgeKind, NodeId};
-use crate::backend::{self, NativeEvent, Notify, Operation, Profile, Progress};
+use crate::backend::{self, NativeEvent, Notify, Operation, Profile, Progress, is_consequence};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Position of a command: index of the native queue, and number of commands enqueued there before it.
@@ -346,12 +346,8 @@ impl TrackedQueue {
     /// Replaces the error of a command that failed because of another one. Drivers fail the commands
     /// after a failed one with a code that says only that; the failure before it says more.
     fn root_of(&mut self, error: Error) -> Error {
-        /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`.
-        const FAILED_DEPENDENCY: i32 = -14;
-        let is_consequence =
-            error.driver_code().is_some_and(|driver| driver.code == FAILED_DEPENDENCY);
         match &self.last_failure {
-            Some(root) if is_consequence => root.clone(),
+            Some(root) if is_consequence(&error) => root.clone(),
             _ => {
                 self.last_failure = Some(error.clone());
                 error

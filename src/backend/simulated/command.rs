@@ -16,7 +16,7 @@ use super::memory::Region;
 use super::program::Code;
 use super::rows::RowsAction;
 use super::shared::{Behaviour, Shared, count, driver_error};
-use crate::backend::{Argument, HostAccess, Kernel, NativeEvent, Operation};
+use crate::backend::{Argument, FAILED_DEPENDENCY, HostAccess, Kernel, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
 /// Operation that waits for its turn.
@@ -324,7 +324,7 @@ pub(super) fn perform(shared: &Shared, action: Action, blocked: bool) -> Result<
     if blocked {
         return Err(driver_error(
             -14,
-            "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+            FAILED_DEPENDENCY,
             "an event that the command waited for failed",
         ));
     }

@@ -31,7 +31,7 @@ use cases::{Case, Entry, Usage};
 use list::{COVERED, Code, Decorated, Form, Instruction, REFUSED};
 use oracle::{Counts, Effort, check};
 
-/// Numbers of cases in the full and in the fast tier. `make soak-instructions` has all, which take an hour without
+/// Numbers of cases in the full and in the fast tier. `make soak-instructions` has all, which take long without
 /// optimization.
 const CASES: [usize; 2] = [400, 40];
 
