@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use rspirv::spirv::Op;
 
-use super::words::OPCODES;
+use super::words::{Instruction, OPCODES};
 
 /// Effect of an instruction besides its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,18 @@ impl Meaning {
     const fn uniform(effect: Effect, types: Types) -> Self {
         Self { is_uniform: true, ..Self::effect(effect, types) }
     }
+}
+
+/// Returns whether an instruction stands before the code of a function: as a part of its head, or as a variable of its
+/// first block.
+#[must_use]
+pub fn precedes_code(i: &Instruction<'_>) -> bool {
+    matches!(
+        i.op(),
+        Some(
+            Op::Function | Op::FunctionParameter | Op::Label | Op::Variable | Op::Line | Op::NoLine
+        )
+    )
 }
 
 /// Whether an operation accesses memory atomically.

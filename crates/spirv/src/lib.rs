@@ -84,7 +84,9 @@ pub use widen::widen_vectors;
 pub mod edit {
     pub use super::grammar::{Context, ExtendedSet, Role, ids};
     pub use super::index::{Definitions, Location, located};
-    pub use super::instructions::{Domain, Effect, Meaning, Types, Value, is_atomic};
+    pub use super::instructions::{
+        Domain, Effect, Meaning, Types, Value, is_atomic, precedes_code,
+    };
     pub use super::intern::Interner;
     pub use super::merge::complete_interfaces;
     pub use super::module::{Function, Linkage, Section};

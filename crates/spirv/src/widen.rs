@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Capability, Decoration, Op};
 
+use super::instructions::precedes_code;
 use super::intern::Interner;
 use super::module::{Function, Module, Section};
 use super::stream::Stream;
@@ -101,17 +102,7 @@ impl Widening<'_> {
         let (mut new, mut parameters) = (Stream::default(), Stream::default());
         let (mut result, mut is_head) = (None, true);
         for i in body.iter() {
-            let is_first = matches!(
-                i.op(),
-                Some(
-                    Op::Function
-                        | Op::FunctionParameter
-                        | Op::Label
-                        | Op::Variable
-                        | Op::Line
-                        | Op::NoLine
-                )
-            );
+            let is_first = precedes_code(&i);
             if is_head && !is_first {
                 is_head = false;
                 new.append(&parameters);

@@ -4,7 +4,7 @@
 //! alignment. For another part, the kernel is given the memory from the multiple before it on, and the number of
 //! bytes from there to the part as a parameter of its own.
 
-use kiln_spirv::edit::{Instruction, Interner, Section, Stream};
+use kiln_spirv::edit::{Instruction, Interner, Section, Stream, precedes_code};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, Op};
 
@@ -51,18 +51,7 @@ pub(super) fn add_offsets(module: &mut Module, kernel: &Kernel, positions: &[usi
     let mut new = Stream::default();
     let mut is_moved = false;
     for i in body.iter() {
-        let is_head = matches!(
-            i.op(),
-            Some(
-                Op::Function
-                    | Op::FunctionParameter
-                    | Op::Label
-                    | Op::Variable
-                    | Op::Line
-                    | Op::NoLine
-            )
-        );
-        if !is_head && !std::mem::replace(&mut is_moved, true) {
+        if !precedes_code(&i) && !std::mem::replace(&mut is_moved, true) {
             new.append(&moves);
         }
         if !declaration.rewrite(&i, module, &mut interner, &mut new)? {
