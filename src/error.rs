@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
+
 pub use kiln_spirv::{DriverCode, Error, ErrorKind, Result};
 
 /// Returns the text of a caught panic if its payload is text.

@@ -7,6 +7,7 @@
 //! The crate belongs to [`kiln`](https://docs.rs/kiln): its interface changes with any version of `kiln`, which names the
 //! exact version of this crate.
 
+#![forbid(unsafe_code)]
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "the crate is internal to `kiln`: its documentation is for those who change it"
