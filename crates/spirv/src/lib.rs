@@ -10,14 +10,16 @@
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
 //! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Analyses know the
-//! meaning of [`instructions`], of [`functions`] of OpenCL, and of [decorations and storage classes](meaning). Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions become
-//! imports ([`remove`]), functions and kernels get names that Kiln made ([`names`]), and several modules are linked
-//! into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the source ([`lines`]).
+//! meaning of [`instructions`], of [`functions`] of OpenCL, of [`decorations`], and of [storage classes and built-in
+//! variables](meaning). Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions
+//! become imports ([`remove`]), functions and kernels get names that Kiln made ([`names`]), and several modules are
+//! linked into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the source ([`lines`]).
 //!
 //! Section numbers in comments refer to the SPIR-V specification, version 1.6.
 //!
 //! Memory and time are linear in the size of the module, regardless of the values in its header.
 
+#![forbid(unsafe_code)]
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "the crate is internal to `kiln`: its documentation is for those who change it"
@@ -26,6 +28,7 @@
 mod decorations;
 mod describe;
 mod error;
+mod flow;
 mod functions;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -65,6 +68,7 @@ use rspirv::spirv::LinkageType;
 use self::words::Words;
 
 pub use error::{DriverCode, Error, ErrorKind, Result, is_exhaustion};
+pub use flow::{Dominators, reverse_postorder};
 pub use lines::{file_name, is_same_code, name_standard_input, remove_debug_info};
 pub use meaning::{is_known_class, unfit_built_in};
 pub use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
@@ -80,7 +84,7 @@ pub use sizes::private_memory;
 pub use volatile::{keep_values, split_volatile_loads};
 pub use widen::widen_vectors;
 
-/// Items that other parts of the crate use to read and rewrite modules.
+/// Items to read and rewrite modules with.
 pub mod edit {
     pub use super::grammar::{Context, ExtendedSet, Role, ids};
     pub use super::index::{Definitions, Location, located};

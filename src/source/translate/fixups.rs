@@ -10,9 +10,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kiln_spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, invalid};
-use kiln_spirv::{Module, remove_debug_info};
-use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::{DiGraph, NodeIndex};
+use kiln_spirv::{Dominators, Module, remove_debug_info, reverse_postorder};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
 use crate::error::Result;
@@ -246,24 +244,22 @@ impl Blocks {
 
     /// Whether each block follows the block that dominates it.
     fn follow_dominators(&self) -> bool {
-        let mut graph = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = self.all.iter().map(|_| graph.add_node(())).collect();
-        for (from, successors) in self.successors.iter().enumerate() {
-            successors.iter().for_each(|&to| _ = graph.add_edge(nodes[from], nodes[to], ()));
+        if self.all.is_empty() {
+            return true;
         }
-        let Some(&first) = nodes.first() else { return true };
-        let dominators = simple_fast(&graph, first);
-        let follows = |&block: &NodeIndex| {
-            dominators.immediate_dominator(block).is_none_or(|dominator| dominator < block)
-        };
-        nodes.iter().all(follows)
+        let blocks = self.successors.iter().enumerate();
+        let edges = blocks.flat_map(|(from, to)| to.iter().map(move |&to| (from, to)));
+        let dominators = Dominators::of(self.all.len(), edges, 0);
+        (0..self.all.len()).all(|at| dominators.parent(at).is_none_or(|parent| parent < at))
     }
 
     /// Returns the function with its blocks in reverse postorder: each block follows the blocks that dominate
     /// it. Unreachable blocks come last.
     fn sorted(self) -> Stream {
         let mut sorted = self.head;
-        for at in order(&self.successors) {
+        let order = reverse_postorder(self.all.len(), |at| &self.successors[at]);
+        let reached: HashSet<_> = order.iter().copied().collect();
+        for at in order.into_iter().chain((0..self.all.len()).filter(|at| !reached.contains(at))) {
             sorted.append(&self.all[at]);
         }
         sorted.append(&self.end);
@@ -271,45 +267,9 @@ impl Blocks {
     }
 }
 
-/// Returns the reverse postorder from the first block, given the successors of each; unreachable blocks last.
-fn order(successors: &[Vec<usize>]) -> Vec<usize> {
-    let mut visited = vec![false; successors.len()];
-    let (mut order, mut stack) = (Vec::with_capacity(successors.len()), Vec::new());
-    if !successors.is_empty() {
-        visited[0] = true;
-        stack.push((0, 0));
-    }
-    while let Some((at, step)) = stack.last_mut() {
-        match successors[*at].get(*step) {
-            Some(&to) => {
-                *step += 1;
-                if !visited[to] {
-                    visited[to] = true;
-                    stack.push((to, 0));
-                }
-            }
-            None => {
-                order.push(*at);
-                stack.pop();
-            }
-        }
-    }
-    order.reverse();
-    order.extend((0..successors.len()).filter(|at| !visited[*at]));
-    order
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_are_ordered_after_their_dominators() {
-        // A loop of blocks 1 and 4, whose body follows its end, and an unreachable block.
-        let successors = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
-        assert_eq!(order(&successors), [0, 1, 4, 3, 5, 2]);
-        assert!(order(&[]).is_empty());
-    }
 
     #[test]
     fn blocks_are_in_order_if_they_follow_their_dominators() {

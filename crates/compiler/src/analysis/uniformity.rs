@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use kiln_spirv::Dominators;
 use kiln_spirv::edit::{
     Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, located,
 };
-use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::DiGraph;
 use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
 use super::blocks::{Block, blocks};
@@ -113,31 +112,25 @@ impl Deciding {
     /// Warren, The Program Dependence Graph and Its Use in Optimization, 1987).
     fn of(blocks: &[Block<'_>]) -> Self {
         let end = blocks.len();
-        let mut graph = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = (0..=end).map(|_| graph.add_node(())).collect();
+        // From the end backwards: a common node follows all blocks without a successor.
+        let mut edges = Vec::new();
         for (at, block) in blocks.iter().enumerate() {
-            for &next in &block.next {
-                graph.add_edge(nodes[next], nodes[at], ());
-            }
-            if block.next.is_empty() {
-                graph.add_edge(nodes[end], nodes[at], ());
-            }
+            edges.extend(block.next.iter().map(|&next| (next, at)));
+            edges.extend(block.next.is_empty().then_some((end, at)));
         }
-        let dominators = simple_fast(&graph, nodes[end]);
-        let is_endless = |at: usize| dominators.immediate_dominator(nodes[at]).is_none();
+        let dominators = Dominators::of(end + 1, edges, end);
+        let is_endless = |at: usize| dominators.parent(at).is_none();
         let mut direct = vec![Vec::new(); blocks.len()];
         for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.next.len() > 1) {
-            let stop = dominators.immediate_dominator(nodes[at]);
+            let stop = dominators.parent(at);
             for &next in &block.next {
-                let mut runner = Some(nodes[next]);
-                while let Some(node) =
-                    runner.filter(|node| Some(*node) != stop && *node != nodes[end])
-                {
+                let mut runner = Some(next);
+                while let Some(node) = runner.filter(|node| Some(*node) != stop && *node != end) {
                     // The branches of a block come one after another.
-                    if direct[node.index()].last() != Some(&at) {
-                        direct[node.index()].push(at);
+                    if direct[node].last() != Some(&at) {
+                        direct[node].push(at);
                     }
-                    runner = dominators.immediate_dominator(node);
+                    runner = dominators.parent(node);
                 }
             }
         }

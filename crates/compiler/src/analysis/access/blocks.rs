@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::Module;
 use kiln_spirv::edit::{Definitions, Function, Instruction, Location, Role, Section, ids, located};
-use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::DiGraph;
+use kiln_spirv::{Dominators, Module, reverse_postorder};
 use rspirv::spirv::Op;
 
 /// Maximum number of blocks in a function. A kernel with more blocks is not worth fusing.
@@ -90,7 +88,7 @@ impl<'m> Blocks<'m> {
             }
             all[at].next = next;
         }
-        let order = order(&all);
+        let order = reverse_postorder(all.len(), |at| &all[at].next);
         Some(Self { parameters, all, order, labels })
     }
 
@@ -163,16 +161,15 @@ impl<'m> Blocks<'m> {
         if self.all.len() == 1 {
             return vec![None];
         }
-        let mut graph = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = self.all.iter().map(|_| graph.add_node(())).collect();
-        for (at, block) in self.all.iter().enumerate() {
-            for &next in &block.next {
-                graph.add_edge(nodes[at], nodes[next], ());
-            }
-        }
-        let dominators = simple_fast(&graph, nodes[0]);
-        let parent = |&at| dominators.immediate_dominator(at).map(|parent| parent.index());
-        nodes.iter().map(parent).collect()
+        let dominators = self.dominators();
+        (0..self.all.len()).map(|at| dominators.parent(at)).collect()
+    }
+
+    /// Returns the dominators of the blocks.
+    pub(super) fn dominators(&self) -> Dominators {
+        let blocks = self.all.iter().enumerate();
+        let edges = blocks.flat_map(|(at, block)| block.next.iter().map(move |&next| (at, next)));
+        Dominators::of(self.all.len(), edges, 0)
     }
 
     /// Returns, for each block, whether every run that ends passes it. Only edges for which `is_live`
@@ -180,18 +177,15 @@ impl<'m> Blocks<'m> {
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
         // A common exit node follows all blocks that return. No run can bypass the exit's dominators.
         let end = self.all.len();
-        let mut graph = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = (0..=end).map(|_| graph.add_node(())).collect();
+        let mut edges = Vec::new();
         for (at, (block, returns)) in self.all.iter().zip(self.returns()).enumerate() {
             let next = block.next.iter().copied().filter(|&next| is_live(at, next));
-            for next in next.chain(returns.then_some(end)) {
-                graph.add_edge(nodes[at], nodes[next], ());
-            }
+            edges.extend(next.chain(returns.then_some(end)).map(|next| (at, next)));
         }
-        let dominators = simple_fast(&graph, nodes[0]);
-        let Some(passed) = dominators.dominators(nodes[end]) else { return vec![true; end] };
+        let dominators = Dominators::of(end + 1, edges, 0);
+        let Some(passed) = dominators.all(end) else { return vec![true; end] };
         let passed: HashSet<_> = passed.collect();
-        nodes[..end].iter().map(|at| passed.contains(at)).collect()
+        (0..end).map(|at| passed.contains(&at)).collect()
     }
 }
 
@@ -258,30 +252,6 @@ fn returns(instruction: &Instruction<'_>) -> bool {
         instruction.op(),
         Some(Op::Branch | Op::BranchConditional | Op::Switch | Op::Unreachable)
     )
-}
-
-/// Returns the indices of the reachable blocks in reverse postorder.
-fn order(all: &[Block<'_>]) -> Vec<usize> {
-    let mut seen = vec![false; all.len()];
-    let (mut order, mut stack) = (Vec::new(), vec![(0, 0)]);
-    seen[0] = true;
-    while let Some((at, step)) = stack.last_mut() {
-        match all[*at].next.get(*step) {
-            Some(&next) => {
-                *step += 1;
-                if !seen[next] {
-                    seen[next] = true;
-                    stack.push((next, 0));
-                }
-            }
-            None => {
-                order.push(*at);
-                stack.pop();
-            }
-        }
-    }
-    order.reverse();
-    order
 }
 
 /// Returns the function that `function` forwards to: `function` calls it with its own parameters in

@@ -11,9 +11,7 @@ use kiln_spirv::edit::Context as _;
 use kiln_spirv::edit::{
     Definitions, ExtendedSet, Instruction, Interner, Role, Section, Stream, ids, string_words,
 };
-use kiln_spirv::{Module, Result};
-use petgraph::algo::dominators::{Dominators, simple_fast};
-use petgraph::graph::{DiGraph, NodeIndex};
+use kiln_spirv::{Dominators, Module, Result};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
 use super::blocks::Blocks;
@@ -364,7 +362,7 @@ fn initial(variables: &BTreeMap<u32, Variable>) -> BTreeMap<u32, u32> {
 
 /// Blocks that are reached, with their dominators.
 struct Graph {
-    dominators: Dominators<NodeIndex>,
+    dominators: Dominators,
     /// Dominance frontier of each block: the blocks at whose start a value that is stored in the block may meet
     /// another one.
     frontiers: Vec<BTreeSet<usize>>,
@@ -372,15 +370,8 @@ struct Graph {
 
 impl Graph {
     fn of(blocks: &Blocks<'_>) -> Self {
-        let mut graph = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = blocks.all.iter().map(|_| graph.add_node(())).collect();
-        for (at, block) in blocks.all.iter().enumerate() {
-            for &next in &block.next {
-                graph.add_edge(nodes[at], nodes[next], ());
-            }
-        }
-        let dominators = simple_fast(&graph, nodes[0]);
-        let mut this = Self { dominators, frontiers: vec![BTreeSet::new(); blocks.all.len()] };
+        let frontiers = vec![BTreeSet::new(); blocks.all.len()];
+        let mut this = Self { dominators: blocks.dominators(), frontiers };
         for &at in &blocks.order {
             let Some(dominator) = this.dominator(at) else { continue };
             for &from in &blocks.all[at].previous {
@@ -398,7 +389,7 @@ impl Graph {
     /// Returns the immediate dominator of a block; `None` for the first block, and for one that is not
     /// reached.
     fn dominator(&self, at: usize) -> Option<usize> {
-        self.dominators.immediate_dominator(NodeIndex::new(at)).map(NodeIndex::index)
+        self.dominators.parent(at)
     }
 
     /// Returns the blocks at whose start different values of a variable meet, if the variable is loaded later.
