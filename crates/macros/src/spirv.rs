@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use kiln_spirv::edit::{Instruction, Words};
+use rspirv::spirv::{
+    AccessQualifier, Decoration, Dim, ExecutionModel, FunctionParameterAttribute, Op, StorageClass,
+};
+
 use crate::parse::kernels::{element, image, sampler, scalar_shape, unsupported};
 use crate::parse::type_named;
 use crate::parse::types::{ImageAccess, Layout, Scalar, Type, lanes_in_memory, structure_layout};
 use crate::signature::{Element, Kernel, Parameter, Passing, Shape};
-
-const MAGIC: u32 = 0x0723_0203;
-const HEADER_WORDS: usize = 5;
 
 /// Maximum depth of types inside types.
 const MAX_DEPTH: usize = 16;
@@ -18,94 +20,19 @@ const MAX_DEPTH: usize = 16;
 const KEEP_TYPES: &str = "keep the source's types in the module, with the option \
                           `--preserve-ocl-kernel-arg-type-metadata-through-string` of llvm-spirv";
 
-mod op {
-    pub(super) const NAME: u32 = 5;
-    pub(super) const STRING: u32 = 7;
-    pub(super) const ENTRY_POINT: u32 = 15;
-    pub(super) const TYPE_INT: u32 = 21;
-    pub(super) const TYPE_FLOAT: u32 = 22;
-    pub(super) const TYPE_VECTOR: u32 = 23;
-    pub(super) const TYPE_IMAGE: u32 = 25;
-    pub(super) const TYPE_SAMPLER: u32 = 26;
-    pub(super) const TYPE_ARRAY: u32 = 28;
-    pub(super) const TYPE_STRUCT: u32 = 30;
-    pub(super) const TYPE_POINTER: u32 = 32;
-    pub(super) const TYPE_EVENT: u32 = 34;
-    pub(super) const TYPE_DEVICE_EVENT: u32 = 35;
-    pub(super) const TYPE_RESERVE_ID: u32 = 36;
-    pub(super) const TYPE_QUEUE: u32 = 37;
-    pub(super) const TYPE_PIPE: u32 = 38;
-    pub(super) const TYPE_UNTYPED_POINTER: u32 = 4417;
-    pub(super) const CONSTANT: u32 = 43;
-    pub(super) const FUNCTION: u32 = 54;
-    pub(super) const FUNCTION_PARAMETER: u32 = 55;
-    pub(super) const FUNCTION_END: u32 = 56;
-    pub(super) const DECORATE: u32 = 71;
-    pub(super) const GROUP_DECORATE: u32 = 74;
-}
-
-/// Values of operands.
-mod operand {
-    pub(super) const KERNEL: u32 = 6;
-    pub(super) const C_PACKED: u32 = 10;
-    pub(super) const NON_WRITABLE: u32 = 24;
-    pub(super) const PARAMETER_ATTRIBUTE: u32 = 38;
-    pub(super) const BY_VALUE: u32 = 2;
-    pub(super) const NO_WRITE: u32 = 6;
-    pub(super) const NO_READ_WRITE: u32 = 7;
-    pub(super) const UNIFORM_CONSTANT: u32 = 0;
-    pub(super) const WORKGROUP: u32 = 4;
-    pub(super) const CROSS_WORKGROUP: u32 = 5;
-    pub(super) const FUNCTION: u32 = 7;
-    pub(super) const READ_ONLY: u32 = 0;
-    pub(super) const DIM_1D: u32 = 0;
-    pub(super) const DIM_2D: u32 = 1;
-    pub(super) const DIM_3D: u32 = 2;
-    pub(super) const DIM_BUFFER: u32 = 5;
-}
-
-/// Whether bytes begin like SPIR-V.
-pub(crate) fn is_spirv(bytes: &[u8]) -> bool {
-    let first = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
-    first.is_some_and(|word| word == MAGIC || word == MAGIC.swap_bytes())
-}
-
 /// Returns the kernels of a module.
 ///
 /// # Errors
 ///
-/// With the reason, if the bytes are not SPIR-V, or if an instruction has no valid length.
+/// With the reason, if the bytes are not a module.
 pub(crate) fn kernels(bytes: &[u8]) -> Result<Vec<Kernel>, String> {
-    let words = words(bytes)?;
+    let words = Words::new(bytes.to_vec()).map_err(|error| error.message().to_owned())?;
     let mut module = Module::default();
-    let mut rest = words.get(HEADER_WORDS..).unwrap_or_default();
-    while let Some(&first) = rest.first() {
-        let length = (first >> 16) as usize;
-        let Some(instruction) = rest.get(1..length) else {
-            let at = words.len() - rest.len();
-            return Err(format!("damaged: the instruction at word {at} has no valid length"));
-        };
+    for instruction in words.instructions() {
         // An instruction without all of its operands states nothing.
-        let _ = module.add(first & 0xffff, instruction);
-        rest = &rest[length..];
+        let _ = module.add(&instruction);
     }
     Ok(module.kernels())
-}
-
-/// Returns the words of a module in the byte order of this machine.
-fn words(bytes: &[u8]) -> Result<Vec<u32>, String> {
-    let (words, rest) = bytes.as_chunks();
-    if !is_spirv(bytes) {
-        return Err("not SPIR-V, which begins with 0x07230203".to_owned());
-    }
-    if !rest.is_empty() || words.len() < HEADER_WORDS {
-        return Err(
-            "not whole words of SPIR-V behind a header: it was truncated or changed".to_owned()
-        );
-    }
-    let is_little = words.first().is_some_and(|word| u32::from_le_bytes(*word) == MAGIC);
-    let word = if is_little { u32::from_le_bytes } else { u32::from_be_bytes };
-    Ok(words.iter().map(|bytes| word(*bytes)).collect())
 }
 
 #[derive(Clone, Copy, Default)]
@@ -125,7 +52,7 @@ struct Module {
     qualifiers: HashMap<String, String>,
     decorations: HashMap<u32, Decorations>,
     /// Opcode and operands, behind the id, of each type.
-    declarations: HashMap<u32, (u32, Vec<u32>)>,
+    declarations: HashMap<u32, (Op, Vec<u32>)>,
     layouts: HashMap<u32, Layout>,
     constants: HashMap<u32, u32>,
     /// Type and id of the parameters of each function.
@@ -134,41 +61,37 @@ struct Module {
 }
 
 impl Module {
-    fn add(&mut self, opcode: u32, operands: &[u32]) -> Option<()> {
-        let word = |at: usize| operands.get(at).copied();
-        match opcode {
-            op::ENTRY_POINT if word(0)? == operand::KERNEL => {
-                self.entry_points.push((string(operands.get(2..)?)?, word(1)?));
+    fn add(&mut self, i: &Instruction<'_>) -> Option<()> {
+        match i.op()? {
+            Op::EntryPoint if i.word(0)? == ExecutionModel::Kernel as u32 => {
+                self.entry_points.push((i.string(2)?.to_owned(), i.word(1)?));
             }
-            op::NAME => {
-                self.names.insert(word(0)?, string(&operands[1..])?);
+            Op::Name => _ = self.names.insert(i.word(0)?, i.string(1)?.to_owned()),
+            Op::String => self.add_string(i.string(1)?)?,
+            Op::Decorate => {
+                let decorations = self.decorations.entry(i.word(0)?).or_default();
+                decorations.add(Decoration::from_u32(i.word(1)?)?, i.word(2));
             }
-            op::STRING => self.add_string(&string(operands.get(1..)?)?)?,
-            op::DECORATE => {
-                let decorations = self.decorations.entry(word(0)?).or_default();
-                decorations.add(word(1)?, word(2));
-            }
-            op::GROUP_DECORATE => {
-                let group = *self.decorations.get(&word(0)?)?;
-                for target in &operands[1..] {
-                    self.decorations.entry(*target).or_default().merge(group);
+            Op::GroupDecorate => {
+                let group = *self.decorations.get(&i.word(0)?)?;
+                for target in i.words_from(1) {
+                    self.decorations.entry(target).or_default().merge(group);
                 }
             }
-            op::CONSTANT => {
-                self.constants.insert(word(1)?, word(2)?);
+            Op::Constant => _ = self.constants.insert(i.word(1)?, i.word(2)?),
+            Op::Function => {
+                self.function = i.word(1);
+                self.functions.insert(i.word(1)?, Vec::new());
             }
-            op::FUNCTION => {
-                self.function = word(1);
-                self.functions.insert(word(1)?, Vec::new());
-            }
-            op::FUNCTION_PARAMETER => {
+            Op::FunctionParameter => {
                 let parameters = self.functions.get_mut(&self.function?)?;
-                parameters.push((word(0)?, word(1)?));
+                parameters.push((i.word(0)?, i.word(1)?));
             }
-            op::FUNCTION_END => self.function = None,
-            20..=38 | op::TYPE_UNTYPED_POINTER => {
-                let id = word(0)?;
-                self.declarations.insert(id, (opcode, operands[1..].to_vec()));
+            Op::FunctionEnd => self.function = None,
+            // Other instructions that have no type define a type, or nothing.
+            op if i.result_type().is_none() => {
+                let id = i.result()?;
+                self.declarations.insert(id, (op, i.words_from(1).collect()));
                 // Types and constants come before the types that use them.
                 let layout = self.layout(id)?;
                 self.layouts.insert(id, layout);
@@ -232,23 +155,28 @@ impl Module {
         is_const: bool,
     ) -> Result<Parameter, String> {
         let decorations = self.decorations.get(&id).copied().unwrap_or_default();
-        let (opcode, operands) = self.declaration(ty).unwrap_or_default();
-        let class = operands.first().copied();
+        let (opcode, operands) = match self.declaration(ty) {
+            Some((opcode, operands)) => (Some(opcode), operands),
+            None => (None, &[][..]),
+        };
+        let class = operands.first().copied().and_then(StorageClass::from_u32);
+        let is = |known| class == Some(known);
         let (passing, element) = match opcode {
-            op::TYPE_POINTER if decorations.by_value && class == Some(operand::FUNCTION) => {
+            Some(Op::TypePointer) if decorations.by_value && is(StorageClass::Function) => {
                 (Passing::Value, self.element(operands.get(1).copied(), declared)?)
             }
-            op::TYPE_POINTER | op::TYPE_UNTYPED_POINTER => {
+            Some(Op::TypePointer | Op::TypeUntypedPointerKHR) => {
                 let passing = passing(class, is_const || decorations.not_written)?;
                 let pointee = operands.get(1).copied();
                 (passing, self.element(pointee, declared.and_then(|name| name.strip_suffix('*')))?)
             }
-            op::TYPE_IMAGE => {
-                let is_written = operands.get(7).is_some_and(|it| *it != operand::READ_ONLY);
+            Some(Op::TypeImage) => {
+                let read_only = AccessQualifier::ReadOnly as u32;
+                let is_written = operands.get(7).is_some_and(|it| *it != read_only);
                 let access = if is_written { ImageAccess::Writable } else { ImageAccess::ReadOnly };
                 image(image_kind(operands)?, Some(access))
             }
-            op::TYPE_SAMPLER => (Passing::Value, sampler()),
+            Some(Op::TypeSampler) => (Passing::Value, sampler()),
             _ => (Passing::Value, self.element(Some(ty), declared)?),
         };
         let name =
@@ -257,7 +185,7 @@ impl Module {
         Ok(Parameter { name, declaration, passing, element })
     }
 
-    fn declaration(&self, ty: u32) -> Option<(u32, &[u32])> {
+    fn declaration(&self, ty: u32) -> Option<(Op, &[u32])> {
         self.declarations.get(&ty).map(|(opcode, operands)| (*opcode, &**operands))
     }
 
@@ -291,11 +219,11 @@ impl Module {
             return Err("its type is nested too deeply".to_owned());
         }
         match opcode {
-            op::TYPE_INT | op::TYPE_FLOAT => {
+            Op::TypeInt | Op::TypeFloat => {
                 let scalar = self.scalar(ty).ok_or_else(unknown)?;
                 Ok(Element::new(scalar.name(), scalar_shape(scalar), layout))
             }
-            op::TYPE_VECTOR => {
+            Op::TypeVector => {
                 let scalar = word(0).and_then(|it| self.scalar(it)).ok_or_else(unknown)?;
                 let name = format!("{}{}", scalar.name(), word(1).unwrap_or_default());
                 type_named(&name)
@@ -303,7 +231,7 @@ impl Module {
                     .map(|ty| element(&ty))
                     .ok_or_else(unknown)?
             }
-            op::TYPE_ARRAY => {
+            Op::TypeArray => {
                 let length =
                     word(1).and_then(|length| self.constants.get(&length)).ok_or_else(unknown)?;
                 let inner = word(0).ok_or_else(unknown)?;
@@ -312,18 +240,18 @@ impl Module {
                 let shape = Shape::Array(Box::new(element), u64::from(*length));
                 Ok(Element { names: Vec::new(), ..Element::new("", shape, layout) })
             }
-            op::TYPE_STRUCT => match self.names.get(&ty).map(|name| source_name(name)) {
+            Op::TypeStruct => match self.names.get(&ty).map(|name| source_name(name)) {
                 Some(name) if !name.is_empty() => Ok(stated(name, layout)),
                 _ => Err(format!("the module does not name the structure; {KEEP_TYPES}")),
             },
-            op::TYPE_POINTER | op::TYPE_UNTYPED_POINTER => {
+            Op::TypePointer | Op::TypeUntypedPointerKHR => {
                 Err("a pointer to pointers is not a valid argument".to_owned())
             }
-            op::TYPE_EVENT => Err(unsupported("event_t")),
-            op::TYPE_DEVICE_EVENT => Err(unsupported("clk_event_t")),
-            op::TYPE_RESERVE_ID => Err(unsupported("reserve_id_t")),
-            op::TYPE_QUEUE => Err(unsupported("queue_t")),
-            op::TYPE_PIPE => Err(unsupported("pipe")),
+            Op::TypeEvent => Err(unsupported("event_t")),
+            Op::TypeDeviceEvent => Err(unsupported("clk_event_t")),
+            Op::TypeReserveId => Err(unsupported("reserve_id_t")),
+            Op::TypeQueue => Err(unsupported("queue_t")),
+            Op::TypePipe => Err(unsupported("pipe")),
             _ => Err(unknown()),
         }
     }
@@ -333,17 +261,17 @@ impl Module {
         let (opcode, operands) = self.declaration(ty)?;
         let is_signed = operands.get(1) == Some(&1);
         Some(match (opcode, operands.first()?, is_signed) {
-            (op::TYPE_INT, 8, false) => Scalar::UChar,
-            (op::TYPE_INT, 8, true) => Scalar::Char,
-            (op::TYPE_INT, 16, false) => Scalar::UShort,
-            (op::TYPE_INT, 16, true) => Scalar::Short,
-            (op::TYPE_INT, 32, false) => Scalar::UInt,
-            (op::TYPE_INT, 32, true) => Scalar::Int,
-            (op::TYPE_INT, 64, false) => Scalar::ULong,
-            (op::TYPE_INT, 64, true) => Scalar::Long,
-            (op::TYPE_FLOAT, 16, _) => Scalar::Half,
-            (op::TYPE_FLOAT, 32, _) => Scalar::Float,
-            (op::TYPE_FLOAT, 64, _) => Scalar::Double,
+            (Op::TypeInt, 8, false) => Scalar::UChar,
+            (Op::TypeInt, 8, true) => Scalar::Char,
+            (Op::TypeInt, 16, false) => Scalar::UShort,
+            (Op::TypeInt, 16, true) => Scalar::Short,
+            (Op::TypeInt, 32, false) => Scalar::UInt,
+            (Op::TypeInt, 32, true) => Scalar::Int,
+            (Op::TypeInt, 64, false) => Scalar::ULong,
+            (Op::TypeInt, 64, true) => Scalar::Long,
+            (Op::TypeFloat, 16, _) => Scalar::Half,
+            (Op::TypeFloat, 32, _) => Scalar::Float,
+            (Op::TypeFloat, 64, _) => Scalar::Double,
             _ => return None,
         })
     }
@@ -352,21 +280,21 @@ impl Module {
     fn layout(&self, ty: u32) -> Option<Layout> {
         let (opcode, operands) = self.declaration(ty)?;
         match opcode {
-            op::TYPE_INT | op::TYPE_FLOAT => {
+            Op::TypeInt | Op::TypeFloat => {
                 let size = self.scalar(ty)?.size();
                 Some(Layout { size, align: size })
             }
-            op::TYPE_VECTOR => {
+            Op::TypeVector => {
                 let lanes = u8::try_from(*operands.get(1)?).ok().filter(|lanes| *lanes <= 16)?;
                 let size = self.scalar(*operands.first()?)?.size() * lanes_in_memory(lanes);
                 Some(Layout { size, align: size })
             }
-            op::TYPE_ARRAY => {
+            Op::TypeArray => {
                 let Layout { size, align } = *self.layouts.get(operands.first()?)?;
                 let length = *self.constants.get(operands.get(1)?)?;
                 Some(Layout { size: size.checked_mul(u64::from(length))?, align })
             }
-            op::TYPE_STRUCT => {
+            Op::TypeStruct => {
                 let packed = self.decorations.get(&ty).is_some_and(|it| it.packed);
                 let members = operands.iter().map(|member| self.layouts.get(member).copied());
                 structure_layout(false, members, packed, None)
@@ -377,14 +305,16 @@ impl Module {
 }
 
 impl Decorations {
-    fn add(&mut self, decoration: u32, value: Option<u32>) {
-        match (decoration, value) {
-            (operand::C_PACKED, _) => self.packed = true,
-            (operand::NON_WRITABLE, _) => self.not_written = true,
-            (operand::PARAMETER_ATTRIBUTE, Some(operand::BY_VALUE)) => self.by_value = true,
-            (operand::PARAMETER_ATTRIBUTE, Some(operand::NO_WRITE | operand::NO_READ_WRITE)) => {
-                self.not_written = true;
-            }
+    fn add(&mut self, decoration: Decoration, value: Option<u32>) {
+        use FunctionParameterAttribute as Attribute;
+        match decoration {
+            Decoration::CPacked => self.packed = true,
+            Decoration::NonWritable => self.not_written = true,
+            Decoration::FuncParamAttr => match value.and_then(Attribute::from_u32) {
+                Some(Attribute::ByVal) => self.by_value = true,
+                Some(Attribute::NoWrite | Attribute::NoReadWrite) => self.not_written = true,
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -397,12 +327,12 @@ impl Decorations {
 }
 
 /// Returns how a pointer to a storage class is passed.
-fn passing(class: Option<u32>, is_read_only: bool) -> Result<Passing, String> {
+fn passing(class: Option<StorageClass>, is_read_only: bool) -> Result<Passing, String> {
     match class {
-        Some(operand::UNIFORM_CONSTANT) => Ok(Passing::ReadBuffer),
-        Some(operand::CROSS_WORKGROUP) if is_read_only => Ok(Passing::ReadBuffer),
-        Some(operand::CROSS_WORKGROUP) => Ok(Passing::Buffer),
-        Some(operand::WORKGROUP) => Ok(Passing::Local),
+        Some(StorageClass::UniformConstant) => Ok(Passing::ReadBuffer),
+        Some(StorageClass::CrossWorkgroup) if is_read_only => Ok(Passing::ReadBuffer),
+        Some(StorageClass::CrossWorkgroup) => Ok(Passing::Buffer),
+        Some(StorageClass::Workgroup) => Ok(Passing::Local),
         _ => Err("the pointer is in none of the storage classes that a kernel can take".to_owned()),
     }
 }
@@ -412,13 +342,13 @@ fn image_kind(operands: &[u32]) -> Result<&'static str, String> {
     let [_, dimensions, is_depth, is_array, is_multisampled, ..] = *operands else {
         return Err("the module does not state the kind of the image: it is damaged".to_owned());
     };
-    match (dimensions, is_array, is_depth, is_multisampled) {
-        (operand::DIM_1D, 0, 0, 0) => Ok("image1d_t"),
-        (operand::DIM_1D, 1, 0, 0) => Ok("image1d_array_t"),
-        (operand::DIM_2D, 0, 0, 0) => Ok("image2d_t"),
-        (operand::DIM_2D, 1, 0, 0) => Ok("image2d_array_t"),
-        (operand::DIM_3D, 0, 0, 0) => Ok("image3d_t"),
-        (operand::DIM_BUFFER, 0, 0, 0) => Ok("image1d_buffer_t"),
+    match (Dim::from_u32(dimensions), is_array, is_depth, is_multisampled) {
+        (Some(Dim::Dim1D), 0, 0, 0) => Ok("image1d_t"),
+        (Some(Dim::Dim1D), 1, 0, 0) => Ok("image1d_array_t"),
+        (Some(Dim::Dim2D), 0, 0, 0) => Ok("image2d_t"),
+        (Some(Dim::Dim2D), 1, 0, 0) => Ok("image2d_array_t"),
+        (Some(Dim::Dim3D), 0, 0, 0) => Ok("image3d_t"),
+        (Some(Dim::DimBuffer), 0, 0, 0) => Ok("image1d_buffer_t"),
         (_, _, 1, _) => Err(unsupported("image2d_depth_t")),
         (_, _, _, 1) => Err(unsupported("image2d_msaa_t")),
         _ => Err("the image is of a kind that OpenCL C does not have".to_owned()),
@@ -448,12 +378,6 @@ fn source_name(name: &str) -> &str {
 fn entries(list: Option<&String>, expected: usize) -> Vec<&str> {
     let entries: Vec<_> = list.map_or("", String::as_str).split_terminator(',').collect();
     if entries.len() == expected { entries } else { Vec::new() }
-}
-
-/// Returns the string that words begin with; `None` if it is not UTF-8.
-fn string(words: &[u32]) -> Option<String> {
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    String::from_utf8(bytes.take_while(|byte| *byte != 0).collect()).ok()
 }
 
 #[cfg(test)]

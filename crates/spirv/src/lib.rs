@@ -96,7 +96,7 @@ pub mod edit {
     pub use super::module::{Function, Linkage, Section};
     pub use super::prune::References;
     pub use super::stream::{Stream, literal_words, string_words};
-    pub use super::words::{Instruction, OPCODES, invalid};
+    pub use super::words::{Instruction, OPCODES, Words, invalid};
 }
 
 /// Interface of a module: kernels with their parameters, specialization constants, exports and imports.

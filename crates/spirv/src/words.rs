@@ -88,6 +88,10 @@ impl Header {
 
 impl Words {
     /// Checks the layout of a module.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a module, as for [`read`](crate::read).
     pub fn new(mut bytes: Vec<u8>) -> Result<Self> {
         if bytes.is_empty() {
             return Err(invalid("the SPIR-V module is empty; give the contents of a `.spv` file"));
@@ -113,21 +117,25 @@ impl Words {
     }
 
     /// Returns the header.
+    #[must_use]
     pub fn header(&self) -> Header {
         self.header
     }
 
     /// Returns the instructions in order.
+    #[must_use]
     pub fn instructions(&self) -> Instructions<'_> {
         Instructions::after_header(self.words())
     }
 
     /// Returns all words, with the header.
+    #[must_use]
     pub fn words(&self) -> &[Word] {
         self.bytes.as_chunks().0
     }
 
     /// Returns the bytes of the module, little-endian.
+    #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

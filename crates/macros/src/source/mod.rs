@@ -85,7 +85,7 @@ pub(crate) fn read_file(path: &str, host: &Host, options: &str) -> DeviceCode {
                 if Path::new(path).is_absolute() { "" } else { ", relative to this file" };
             DeviceCode::missing(&name, format!("cannot read `{path}`{relative}: {error}"))
         }
-        Ok(bytes) if spirv::is_spirv(&bytes) || has_extension(&file, "spv") => {
+        Ok(bytes) if kiln_spirv::has_magic(&bytes) || has_extension(&file, "spv") => {
             read_spirv(&bytes, file.clone(), &name, options)
         }
         Ok(_) => match includes::read(&file) {

@@ -131,7 +131,7 @@ fn files_that_cannot_be_read_say_why() {
             ("missing.cl", "missing.cl:2: "),
             ("missing.cl", "give the folder of the file"),
             ("error.cl", "error.cl:1: "),
-            ("short.spv", "`short.spv`: not SPIR-V"),
+            ("short.spv", "`short.spv`: the bytes begin with"),
             ("bytes.cl", "not UTF-8 in line 2"),
             ("open.cl", "open.cl:2: the body of this function does not end"),
         ] {
