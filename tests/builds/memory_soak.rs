@@ -23,9 +23,10 @@ use support::{on_each_device, test_name};
 const SECONDS: &str = "KILN_SOAK_SECONDS";
 
 /// Environment variables with the number of programs that are loaded before the measurement, and in all, and of those
-/// that exist at a time.
+/// that exist at these two times.
 const FIRST: &str = "KILN_TEST_FIRST";
 const LOADS: &str = "KILN_TEST_LOADS";
+const KEPT_FIRST: &str = "KILN_TEST_KEPT_FIRST";
 const KEPT: &str = "KILN_TEST_KEPT";
 
 /// Memory limit of the service, and the one for a short run, which has to reach it soon.
@@ -66,9 +67,11 @@ fn service() {
     let (started, time) = (Instant::now(), Duration::from_secs(number(SECONDS)));
     let limit = if time > Duration::from_secs(10) { LIMIT } else { SHORT_LIMIT };
     let rt = runtime(limit);
-    let (mut loads, mut first) = (0, None);
+    let mut loads = 0;
+    let mut first: Option<(u64, u64, u64)> = None;
     block_on(async {
-        while started.elapsed() < time || first.is_none_or(|(first, _)| loads < first + first / 2) {
+        while started.elapsed() < time || first.is_none_or(|(first, ..)| loads < first + first / 2)
+        {
             let program = rt.build(&Module::opencl_c(source(loads))).await.expect("it builds");
             assert_eq!(program.origin(), Origin::Compiled);
             drop(program);
@@ -77,13 +80,14 @@ fn service() {
             assert!(stats.bytes_estimated <= limit, "{stats:?}");
             // By now the limit has evicted programs, and the driver has freed some.
             if first.is_none() && stats.evictions > stats.programs_in_memory / 4 {
-                first = Some((loads, resident_bytes()));
+                first = Some((loads, stats.programs_in_memory, resident_bytes()));
             }
         }
     });
-    let (first, before) = first.expect("programs were evicted");
+    let (first, kept_first, before) = first.expect("programs were evicted");
     report("growth", resident_bytes().saturating_sub(before));
     report("first", first);
+    report("kept_first", kept_first);
     report("loads", loads);
     report("kept", rt.stats().programs_in_memory);
 }
@@ -94,14 +98,16 @@ fn calls_of_the_driver() {
     let rt = runtime(0);
     let handles = rt.driver_handles().expect("it has a driver");
     let mut programs = VecDeque::new();
-    let mut before = 0;
+    let (first, mut before) = (number(FIRST), 0);
     for load in 0..number(LOADS) {
+        // What programs are estimated to take changes with their number, and so does the number that fits.
+        let kept = if load < first { number(KEPT_FIRST) } else { number(KEPT) };
         let program = create_program_with_source(handles.context, &[&source(load)]);
         let program = program.expect("the driver takes it");
         build_program(program, &[handles.device], c"", None, ptr::null_mut()).expect("it builds");
         let kernels = create_kernels_in_program(program).expect("it has kernels");
         programs.push_back((program, kernels));
-        if programs.len() as u64 > number(KEPT) {
+        while programs.len() as u64 > kept {
             let (program, kernels) = programs.pop_front().expect("there is one");
             for kernel in kernels {
                 // SAFETY: the kernel was created above, and is not used any more.
@@ -110,7 +116,7 @@ fn calls_of_the_driver() {
             // SAFETY: as above.
             unsafe { release_program(program) }.expect("it is alive");
         }
-        if load + 1 == number(FIRST) {
+        if load + 1 == first {
             before = resident_bytes();
         }
     }
@@ -128,8 +134,10 @@ fn a_service_with_new_programs_grows_no_more_than_its_driver() {
         let limit = Duration::from_secs(300 + 3 * seconds.parse::<u64>().expect("it is a number"));
         let settings = [device.clone(), (SECONDS, seconds.clone())];
         let service = Child::start(&test_name!("service"), settings).allowing(limit).report();
-        let [first, loads, kept] = ["first", "loads", "kept"].map(|name| service[name].to_string());
-        let calls = [device, (FIRST, first), (LOADS, loads), (KEPT, kept)];
+        let [first, loads, kept_first, kept] =
+            ["first", "loads", "kept_first", "kept"].map(|name| service[name].to_string());
+        let calls =
+            [device, (FIRST, first), (LOADS, loads), (KEPT_FIRST, kept_first), (KEPT, kept)];
         let raw = Child::start(&test_name!("calls_of_the_driver"), calls).allowing(limit).report();
         let (grown, allowed) = (service["growth"], raw["growth"]);
         eprintln!("{}: {service:?}; the driver's calls alone: {raw:?}", rt.device());
