@@ -100,7 +100,7 @@ fn calls_of_the_driver() {
     let mut programs = VecDeque::new();
     let (first, mut before) = (number(FIRST), 0);
     for load in 0..number(LOADS) {
-        // What programs are estimated to take changes with their number, and so does the number that fits.
+        // The estimate of a program changes with their number, and so does the number that fits.
         let kept = if load < first { number(KEPT_FIRST) } else { number(KEPT) };
         let program = create_program_with_source(handles.context, &[&source(load)]);
         let program = program.expect("the driver takes it");
