@@ -550,9 +550,7 @@ impl StdError for Error {
 }
 
 /// Returns whether a system resource is exhausted, such as memory, threads, file descriptors or disk.
-#[doc(hidden)]
-#[must_use]
-pub fn is_exhaustion(error: &io::Error) -> bool {
+fn is_exhaustion(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
     #[cfg(unix)]
     if let Some(code) = rustix::io::Errno::from_io_error(error) {

@@ -67,7 +67,7 @@ use rspirv::spirv::LinkageType;
 
 use self::words::Words;
 
-pub use error::{DriverCode, Error, ErrorKind, Result, is_exhaustion};
+pub use error::{DriverCode, Error, ErrorKind, Result};
 pub use flow::{Dominators, reverse_postorder};
 pub use lines::{file_name, is_same_code, name_standard_input, remove_debug_info};
 pub use meaning::{is_known_class, unfit_built_in};

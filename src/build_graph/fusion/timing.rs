@@ -113,8 +113,7 @@ fn describe_launches(plan: &Plan) -> String {
     let mut text = String::new();
     for slot in &plan.slots {
         let range = &slot.range;
-        let module = plan.modules.get(slot.module).copied().unwrap_or([0; 32]);
-        let module = Digest(module);
+        let module = Digest(plan.modules.get(slot.module).copied().unwrap_or_default());
         _ = write!(text, "{:?} of {module} over {:?}", slot.kernel, range.global());
         _ = write!(text, " from {:?} in {:?}:", range.offset(), range.local());
         for argument in &slot.arguments {

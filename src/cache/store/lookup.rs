@@ -117,8 +117,8 @@ impl Store {
         self.in_time(read).await.ok().flatten()
     }
 
-    /// Returns whether a process of this machine has asked the remote cache for a program lately and not found it. `false` if
-    /// the file of its build lock does not say so.
+    /// Returns whether a process of this machine has asked the remote cache for a program lately and not found it.
+    /// `false` if the file of its build lock does not say so.
     pub(crate) async fn was_asked(&self, key: &BuildKey) -> bool {
         let (path, key) = (self.0.layout.build_lock(key), *key);
         let read = move |_| async move { asked::is_marked(&path, &key).await };

@@ -157,7 +157,7 @@ impl Preprocessor {
                 match self.state() {
                     Truth::Holds => text.push(self.placed(token)),
                     Truth::DependsOn(name) if token.kind != Kind::Comment => {
-                        return Err(self.undecided(&name));
+                        return Err(self.undecided(&token, &name));
                     }
                     _ => {}
                 }
@@ -213,11 +213,11 @@ impl Preprocessor {
         }
     }
 
-    /// Returns the error of the innermost condition, whose lines matter.
-    fn undecided(&self, name: &Rc<str>) -> Unreadable {
-        let place = self.conditions.last().map(|condition| condition.place.clone());
+    /// Returns the error of the innermost condition around a token that matters.
+    fn undecided(&self, at: &Token, name: &Rc<str>) -> Unreadable {
+        let condition = self.conditions.last().map(|condition| condition.place.clone());
         Unreadable {
-            place: place.unwrap_or_else(|| Place { file: "".into(), line: 0 }),
+            place: condition.unwrap_or_else(|| self.placed(at.clone()).place()),
             problem: format!(
                 "only the compiler of a device knows the macro `{name}`, which decides about this code; install \
                  clang, or give a value by `options = \"-D {name}=..\"`"
@@ -263,7 +263,7 @@ impl Preprocessor {
             _ => match self.state() {
                 Truth::Holds => self.kept_directive(sign, directive)?,
                 Truth::DependsOn(macro_name) if changes_code(directive) => {
-                    return Err(self.undecided(&macro_name));
+                    return Err(self.undecided(sign, &macro_name));
                 }
                 _ => {}
             },
