@@ -1,71 +1,22 @@
 //! Declarations of OpenCL C: types and kernels. Bodies of functions are skipped.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::cursor::{Attributes, Cursor};
 use super::declarator::Declarator;
-use super::token::Place;
-use super::types::{Alias, Enumeration, Layout, Qualified, Structure, Type, structure_layout};
+use super::parser::{KernelDefinition, Parser};
+use super::types::{Alias, Enumeration, Layout, Structure, Type, structure_layout};
 use super::unreadable::{Result, Unreadable};
 
 /// Maximum depth of structures and parameters inside each other.
 const MAX_DEPTH: usize = 16;
-
-/// Function that a text defines as a kernel.
-#[derive(Debug)]
-pub(crate) struct KernelDefinition {
-    pub(crate) name: Rc<str>,
-    pub(crate) place: Place,
-    /// Lines of the comment above the definition.
-    pub(crate) comment: Vec<String>,
-    /// Definition as it is written, up to the body.
-    pub(crate) declaration: String,
-    pub(crate) parameters: Vec<ParameterDeclaration>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct ParameterDeclaration {
-    pub(crate) name: Option<Rc<str>>,
-    pub(crate) ty: Qualified,
-    /// Declaration as it is written.
-    pub(crate) declaration: String,
-    pub(crate) place: Place,
-}
-
-/// Reads the declarations of a preprocessed text.
-pub(crate) struct Parser<'t> {
-    pub(super) cursor: Cursor<'t>,
-    pub(super) aliases: HashMap<Rc<str>, Rc<Alias>>,
-    pub(super) structures: HashMap<Rc<str>, Rc<Structure>>,
-    pub(super) enumerations: HashMap<Rc<str>, Rc<Enumeration>>,
-    pub(super) constants: HashMap<Rc<str>, i64>,
-    /// Whether a pragma may change the layouts of structures.
-    has_unknown_pragmas: bool,
-    /// Attributes around the name that is being read.
-    pub(super) attributes: Attributes,
-    pub(super) depth: usize,
-    kernels: Vec<KernelDefinition>,
-    problems: Vec<Unreadable>,
-}
 
 /// Kernels of a text, and the definitions that look like kernels but cannot be read.
 pub(crate) type Kernels = (Vec<KernelDefinition>, Vec<Unreadable>);
 
 /// Returns the kernels that a text defines.
 pub(crate) fn kernels(cursor: Cursor<'_>) -> Kernels {
-    let mut parser = Parser {
-        has_unknown_pragmas: cursor.has_unknown_pragmas(),
-        cursor,
-        aliases: HashMap::new(),
-        structures: HashMap::new(),
-        enumerations: HashMap::new(),
-        constants: HashMap::new(),
-        attributes: Attributes::default(),
-        depth: 0,
-        kernels: Vec::new(),
-        problems: Vec::new(),
-    };
+    let mut parser = Parser::new(cursor);
     while !parser.cursor.is_at_end() {
         parser.read_next();
     }

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use super::cursor::Attributes;
-use super::declarations::{ParameterDeclaration, Parser};
 use super::expression::{Context, evaluate};
+use super::parser::{ParameterDeclaration, Parser};
 use super::token::{Place, Token};
 use super::types::{ImageAccess, Qualified, Scalar, Space, Type};
 use super::unreadable::Result;

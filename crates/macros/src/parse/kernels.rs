@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::declarations::{KernelDefinition, ParameterDeclaration};
+use super::parser::{KernelDefinition, ParameterDeclaration};
 use super::types::{
     ImageAccess, Qualified, SAMPLER, Scalar, Space, Type, is_image, lanes_in_memory, size_type,
 };

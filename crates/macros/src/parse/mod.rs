@@ -6,6 +6,7 @@ mod declarator;
 mod definition;
 mod expression;
 pub(crate) mod kernels;
+mod parser;
 pub(crate) mod predefined;
 pub(crate) mod preprocess;
 #[cfg(test)]
