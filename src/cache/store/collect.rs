@@ -15,15 +15,12 @@ use futures::stream::{self, Stream, StreamExt};
 use super::files;
 use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
-use super::publish::unique;
+use super::publish::{WRITTEN, unique};
 use crate::digest::BuildKey;
 use crate::executor::{FilePermit, on_files};
 
 /// Maximum difference between the clocks of machines that share a directory.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
-
-/// Suffix of files that are being written.
-pub(super) const WRITTEN: &str = "part";
 
 /// Number of folders of entries that are read at a time. The other calls on files that may run at a time are left for
 /// lookups.

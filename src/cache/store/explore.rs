@@ -9,11 +9,12 @@ use futures::stream::StreamExt;
 
 use super::collect::{Collected, Goal, Removal, remove, scan};
 use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
+use super::files::{self, is_missing};
+use super::handle::{MAX_METADATA_BYTES, Store};
 use super::info::{Checked, EntryInfo};
-use super::layout::{Address, is_missing};
+use super::layout::Address;
 use super::operation::{Entries, Operation, Verify};
 use super::publish::publish;
-use super::{MAX_METADATA_BYTES, Store, files};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{on_files, run_blocking};

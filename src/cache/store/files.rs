@@ -9,7 +9,6 @@ use std::path::Path;
 use async_fs::{DirBuilder, File, OpenOptions};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::layout::is_missing;
 use crate::process::file::{self, is_not_regular};
 
 /// Returns options to read a file.
@@ -145,6 +144,12 @@ async fn create_private(directory: &Path) -> io::Result<()> {
     #[cfg(unix)]
     async_fs::unix::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory).await
+}
+
+/// Returns whether an error means that a path does not exist: a folder or the file is missing, or a part of the
+/// path is not a folder.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 #[cfg(all(test, target_os = "linux"))]

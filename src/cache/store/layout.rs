@@ -166,13 +166,6 @@ pub(crate) fn key_of(shard: &str, file: &str) -> Option<BuildKey> {
 fn is_hexadecimal(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
-
-/// Returns whether an error means that a path does not exist: a folder or the file is missing, or a part of the
-/// path is not a folder.
-pub(crate) fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
 /// Returns the reason why a directory cannot be trusted with programs that will be run: others could put their
 /// own programs there. The directory is the `root` of the store, or is inside it. Returns `None` for a
 /// directory that can be trusted, or that does not exist yet.

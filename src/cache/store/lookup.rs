@@ -3,27 +3,22 @@
 use std::io;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
 
 use async_lock::SemaphoreGuardArc;
 use futures::future::{Either, select};
 
 use super::entry::{Entry, Unusable, decode_for};
+use super::handle::{Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store};
 use super::health::Access;
+use super::holder::Holder;
+use super::late_calls::did_not_answer;
 use super::layout::{self, Address};
 use super::lock::{self, BackgroundLock, Try};
-use super::{Holder, Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store, asked, files};
+use super::{asked, files};
 use crate::digest::BuildKey;
 use crate::executor::{FilePermit, on_files, pause, run_in_background};
 use crate::process::file::is_not_regular;
-
-/// Time after which a caller no longer waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time after which a caller no longer waits for the disk, while it has not answered an earlier one.
-const PATIENCE_WHILE_LATE: Duration = Duration::from_millis(100);
 
 /// Size in bytes of an entry that is verified without a thread of its own.
 const QUICKLY_VERIFIED: usize = 64 << 10;
@@ -36,39 +31,6 @@ pub(crate) enum Lookup {
     /// A file exists, but is not a usable entry of this key.
     Unusable(Unusable),
     Unreadable(io::Error),
-}
-
-/// Number of calls that the disk has not answered in time, and that go on.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LateCalls(Arc<AtomicUsize>);
-
-/// A call that the disk has not answered in time, until this is dropped.
-struct Late(LateCalls);
-
-impl LateCalls {
-    fn begin(&self) -> Late {
-        self.0.fetch_add(1, SeqCst);
-        Late(self.clone())
-    }
-
-    fn any(&self) -> bool {
-        self.0.load(SeqCst) > 0
-    }
-
-    fn patience(&self) -> Duration {
-        if self.any() { PATIENCE_WHILE_LATE } else { PATIENCE }
-    }
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, SeqCst);
-    }
-}
-
-fn did_not_answer(patience: Duration) -> io::Error {
-    let message = format!("the disk did not answer within {patience:?}");
-    io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 impl Store {
@@ -216,7 +178,7 @@ impl Store {
                 Lookup::Hit(entry)
             }
             Ok(Err(unusable)) => Lookup::Unusable(unusable),
-            Err(error) if layout::is_missing(&error) => Lookup::Absent,
+            Err(error) if files::is_missing(&error) => Lookup::Absent,
             Err(error) => self.unreadable(error),
         }
     }
@@ -258,7 +220,7 @@ impl Store {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let attempt = match lock::try_lock(permit, &path).await {
-            Try::Unopened(error) if layout::is_missing(&error) => match layout.create().await {
+            Try::Unopened(error) if files::is_missing(&error) => match layout.create().await {
                 Ok(()) => lock::try_lock(permit, &path).await,
                 Err(error) => Try::Unopened(error),
             },

@@ -10,11 +10,14 @@ use async_fs::File;
 use async_fs::OpenOptions;
 use futures::io::{AsyncReadExt, AsyncSeekExt};
 
-use super::collect::WRITTEN;
 use super::entry::{self, FOOTER};
-use super::layout::{Layout, is_missing};
-use super::{files, lock};
+use super::files::{self, is_missing};
+use super::layout::Layout;
+use super::lock;
 use crate::executor::{FilePermit, on_files};
+
+/// Suffix of files that are being written.
+pub(super) const WRITTEN: &str = "part";
 
 /// Maximum number of times that the folders of an entry are created again, because a collection removes them while they
 /// are empty.

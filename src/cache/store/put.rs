@@ -4,12 +4,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::collect::{Collected, Goal, collect};
+use super::files::is_missing;
+use super::handle::{Inner, Settings, Store};
 use super::health::Access;
-use super::layout::{Address, is_missing};
+use super::layout::Address;
 use super::lock::{self, BackgroundLock, Try};
 use super::publish::publish;
+use super::storage::Storage;
 use super::usage::Usage;
-use super::{Inner, Settings, Storage, Store};
 use crate::error::Result;
 use crate::executor::{on_files, pause, run_in_background};
 use crate::process::threads::no_thread;

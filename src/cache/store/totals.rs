@@ -10,9 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use super::layout::Layout;
 use super::numbers_file::NumbersFile;
 use super::usage::seconds;
-use super::{Operation, Store};
-use crate::error::Result;
-use crate::process::threads::no_thread;
 use crate::sync::lock;
 
 /// Minimum time between two writes of a process, apart from those when it drains.
@@ -87,7 +84,7 @@ impl TotalsFile {
         Self { file: NumbersFile::new(layout, "totals"), counted: Arc::default() }
     }
 
-    fn count(&self, counts: &Totals) {
+    pub(super) fn count(&self, counts: &Totals) {
         lock(&self.counted).totals.add(counts);
     }
 
@@ -104,12 +101,12 @@ impl TotalsFile {
     }
 
     /// Reads the totals.
-    async fn read(&self) -> io::Result<Totals> {
+    pub(super) async fn read(&self) -> io::Result<Totals> {
         Ok(self.file.read().await?.map_or_else(Totals::default, Totals::of))
     }
 
     /// Writes the counts of this process. Those that cannot be written now are kept for the next time.
-    async fn write(&self, wants_all: bool) {
+    pub(super) async fn write(&self, wants_all: bool) {
         let Some(counts) = self.take(wants_all) else { return };
         let unwritten = Unwritten { file: self, counts };
         let add = move |known: Option<[u64; 5]>| {
@@ -142,59 +139,6 @@ impl Unwritten<'_> {
 impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
         self.file.count(&self.counts);
-    }
-}
-
-impl Store {
-    /// Returns the use of the store by all processes: hits, misses, and the time that they saved and spent. A
-    /// running process adds its counts every few seconds, and with [`Runtime::drain`](crate::Runtime::drain). A
-    /// store whose totals cannot be read, or that was not used yet, has zeros.
-    ///
-    /// # Errors
-    ///
-    /// From the future: [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread.
-    ///
-    /// # Cancel safety
-    ///
-    /// Reading changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
-    /// let totals = store.totals().await?;
-    /// let lookups = totals.hits + totals.misses;
-    /// if lookups > 0 {
-    ///     println!("{} % of the programs were found", totals.hits * 100 / lookups);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn totals(&self) -> Operation<Result<Totals>> {
-        let totals = self.0.totals.clone();
-        Operation::new(async move {
-            totals.read().await.map_err(|error| no_thread().with_source(error))
-        })
-    }
-
-    /// Counts a program that was loaded. Its compile took `saved`.
-    pub(crate) fn record_hit(&self, saved: Duration) {
-        self.0.totals.count(&Totals { hits: 1, saved, ..Totals::default() });
-    }
-
-    /// Counts a program that was compiled, which took `spent`.
-    pub(crate) fn record_miss(&self, spent: Duration) {
-        self.0.totals.count(&Totals { misses: 1, spent, ..Totals::default() });
-    }
-
-    /// Writes the counts of this process, unless that was done a moment ago.
-    pub(crate) async fn write_totals_if_due(&self) {
-        self.0.totals.write(false).await;
-    }
-
-    /// Writes all counts of this process.
-    pub(crate) async fn write_totals(&self) {
-        self.0.totals.write(true).await;
     }
 }
 
