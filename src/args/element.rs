@@ -5,8 +5,6 @@ use std::fmt;
 
 use kiln_spirv::Parameter;
 
-use super::ArgumentKind;
-
 /// Rust type of an argument's elements.
 pub(crate) struct Element {
     pub(super) name: fn() -> &'static str,
@@ -146,29 +144,14 @@ impl ElementType {
         self.scalar.size() * self.lanes
     }
 
-    /// Returns advice for an error message: the value to pass instead of an argument of this kind.
-    pub(super) fn advice(self, given: &ArgumentKind) -> String {
+    /// Returns the Rust type to pass for an element, and an example value, if there is a short one.
+    pub(super) fn in_rust(self) -> (String, Option<&'static str>) {
         let (name, example) = self.scalar.in_rust();
-        let name = match self.lanes {
-            1 => name.to_owned(),
-            lanes => format!("[{name}; {lanes}]"),
-        };
-        match given {
-            ArgumentKind::Value(_) if self.lanes == 1 => {
-                format!("give {} `{name}`, such as `{example}`", article(&name))
-            }
-            ArgumentKind::Value(_) => format!("give {} `{name}`", article(&name)),
-            ArgumentKind::Local(_) => format!("give `Local::<{name}>::new(n)`"),
-            ArgumentKind::Memory(..) | ArgumentKind::Sampler(_) => {
-                format!("give a `Buffer<{name}>`, or cast the buffer: `&buffer.cast::<{name}>()?`")
-            }
+        match self.lanes {
+            1 => (name.to_owned(), Some(example)),
+            lanes => (format!("[{name}; {lanes}]"), None),
         }
     }
-}
-
-fn article(type_name: &str) -> &'static str {
-    // As in "an f32" and "an i8".
-    if type_name.starts_with(['f', 'i']) { "an" } else { "a" }
 }
 
 /// Returns whether `T` is `U` or an array of as many `U` as a vector of OpenCL C has.

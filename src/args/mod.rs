@@ -277,6 +277,26 @@ impl ArgumentKind {
             Self::Value(_) => "a value",
         }
     }
+
+    /// Returns advice for an error message: the value to pass instead of this argument for an element of this type.
+    fn advice(&self, wanted: ElementType) -> String {
+        let (name, example) = wanted.in_rust();
+        match (self, example) {
+            (Self::Value(_), Some(example)) => {
+                format!("give {} `{name}`, such as `{example}`", article(&name))
+            }
+            (Self::Value(_), None) => format!("give {} `{name}`", article(&name)),
+            (Self::Local(_), _) => format!("give `Local::<{name}>::new(n)`"),
+            (Self::Memory(..) | Self::Sampler(_), _) => {
+                format!("give a `Buffer<{name}>`, or cast the buffer: `&buffer.cast::<{name}>()?`")
+            }
+        }
+    }
+}
+
+fn article(type_name: &str) -> &'static str {
+    // As in "an f32" and "an i8".
+    if type_name.starts_with(['f', 'i']) { "an" } else { "a" }
 }
 
 impl ArgumentValue {
@@ -403,7 +423,7 @@ impl ArgumentValue {
         };
         let scalar = (rust.scalar)();
         if scalar.is_some_and(|given| !element.scalar.accepts(given)) {
-            let advice = element.advice(&self.kind);
+            let advice = self.kind.advice(element);
             return Some(format!("given `{rust}`, expected `{type_name}`: {advice}"));
         }
         match &self.kind {
@@ -411,7 +431,7 @@ impl ArgumentValue {
                 "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes: {}",
                 bytes.len(),
                 element.size(),
-                element.advice(&self.kind)
+                self.kind.advice(element)
             )),
             // Other arrays are accepted: they may be part of a vector, or several vectors.
             ArgumentKind::Memory(..) | ArgumentKind::Local(_)

@@ -254,6 +254,12 @@ pub(crate) trait Program: Any + Send + Sync {
 pub(crate) trait Kernel: Any + Send + Sync {
     fn name(&self) -> &str;
 
+    /// Returns the name that users know the kernel by, for messages.
+    #[cfg(any(feature = "level-zero", feature = "opencl"))]
+    fn user_name(&self) -> &str {
+        kiln_spirv::user_name(self.name())
+    }
+
     fn parameters(&self) -> &[Parameter];
 
     /// Returns the maximum number of work-items in a work-group of this kernel, if the driver reports it.
@@ -328,6 +334,18 @@ pub(crate) struct Place {
     pub(crate) object: usize,
     /// Range of bytes in the object, or of addresses.
     pub(crate) bytes: Range<usize>,
+}
+
+/// Returns a backend's own object behind a trait object. `what` names it for the message.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if it belongs to another backend.
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+pub(crate) fn own_object<'o, T: Any>(object: &'o dyn Any, what: &str) -> Result<&'o T> {
+    object
+        .downcast_ref()
+        .ok_or_else(|| Error::invalid(format!("{what} belongs to a device of another backend")))
 }
 
 /// Returns the error for a part of an image as a kernel's argument.

@@ -1,20 +1,24 @@
 //! The context of an opened device.
 
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
+
+use kiln_compiler::Sampler;
 
 use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::event_pool::EventPool;
-use super::handle::{DeviceHandle, OwnedContext};
+use super::handle::{DeviceHandle, OwnedContext, OwnedSampler};
+use super::image_bindings::*;
 use super::loader::{Api, Nullable};
 use super::sampler::Samplers;
 use super::staging_pool::StagingPool;
 use crate::backend::poller::Poller;
 use crate::backend::shutdown;
-use crate::device::DeviceInfo;
-use crate::error::{Error, ErrorKind};
+use crate::device::{Addressing, DeviceInfo, Filter};
+use crate::error::{Error, ErrorKind, Result};
 
 /// `zeCommandListImmediateAppendCommandListsExp`.
 pub(super) type AppendLists =
@@ -72,6 +76,44 @@ impl Context {
         // The poller then notifies the waiters of commands on native queues that no thread polls.
         self.poller.nudge();
         lost.clone()
+    }
+
+    /// Returns the driver's sampler, which lives as long as the context.
+    pub(super) fn sampler(&self, sampler: Sampler) -> Result<Arc<OwnedSampler>> {
+        self.samplers.get_or_create(sampler, || self.create_sampler(sampler))
+    }
+
+    fn create_sampler(&self, sampler: Sampler) -> Result<OwnedSampler> {
+        let description = ze_sampler_desc_t {
+            stype: ZE_STRUCTURE_TYPE_SAMPLER_DESC,
+            pNext: ptr::null(),
+            addressMode: match sampler.addressing {
+                Addressing::None => ZE_SAMPLER_ADDRESS_MODE_NONE,
+                Addressing::ClampToEdge => ZE_SAMPLER_ADDRESS_MODE_CLAMP,
+                Addressing::Clamp => ZE_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER,
+                Addressing::Repeat => ZE_SAMPLER_ADDRESS_MODE_REPEAT,
+                Addressing::MirroredRepeat => ZE_SAMPLER_ADDRESS_MODE_MIRROR,
+            },
+            filterMode: match sampler.filter {
+                Filter::Nearest => ZE_SAMPLER_FILTER_MODE_NEAREST,
+                Filter::Linear => ZE_SAMPLER_FILTER_MODE_LINEAR,
+            },
+            isNormalized: sampler.is_normalized.into(),
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: context and device are alive and belong together, and the description is valid.
+        let created = unsafe {
+            (self.api.zeSamplerCreate)(
+                self.raw(),
+                self.device.0,
+                &raw const description,
+                &raw mut raw,
+            )
+        };
+        check(created)
+            .map_err(|code| self.error(code, format!("the driver refused {sampler:?}")))?;
+        // SAFETY: just created, and owned only here; the context outlives it.
+        Ok(unsafe { OwnedSampler::new(self.api, raw) })
     }
 
     /// Checks with the driver whether the device still works.

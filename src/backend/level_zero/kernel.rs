@@ -1,13 +1,12 @@
 //! Kernels: their signatures, and launching them.
 
-use std::any::Any;
 use std::ffi::{CStr, c_void};
 use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use kiln_compiler::NdRange;
-use kiln_spirv::{Parameter, user_name};
+use kiln_spirv::Parameter;
 
 use super::bindings::*;
 use super::codes::{Code, check};
@@ -18,7 +17,7 @@ use super::memory::LzMemory;
 use super::module::Modules;
 use super::ze_info::{Kind, KnownParameter};
 use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
-use crate::backend::{Argument, Kernel, shutdown};
+use crate::backend::{Argument, Kernel, own_object, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -125,9 +124,7 @@ impl LzKernel {
 
     /// Returns the kernel as this backend's type. Fails for a kernel of another backend.
     pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
-        (kernel as &dyn Any)
-            .downcast_ref()
-            .ok_or_else(|| Error::invalid("the kernel belongs to a device of another backend"))
+        own_object(kernel, "the kernel")
     }
 
     /// Appends a launch.
@@ -196,7 +193,7 @@ impl LzKernel {
             Argument::Sampler(sampler) => {
                 let context = &self.modules.context;
                 // The context keeps the sampler alive.
-                address = context.samplers.get(context, sampler)?.raw().cast();
+                address = context.sampler(sampler)?.raw().cast();
                 (
                     ArgumentIdentity::Sampler(sampler),
                     size_of_val(&address),
@@ -359,11 +356,6 @@ impl LzKernel {
             *to = self.checked_size(from)?;
         }
         Ok(three)
-    }
-
-    /// Returns the name that users know the kernel by, for messages.
-    fn user_name(&self) -> &str {
-        user_name(&self.name)
     }
 
     /// Returns a number of work-items or work-groups as Level Zero takes it.

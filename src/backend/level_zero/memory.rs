@@ -4,7 +4,6 @@
 //! crashes now and then when that happens while other threads compile. Instead, transfers go through host
 //! memory that the driver allocates, which is kept for later transfers.
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
@@ -16,7 +15,7 @@ use super::codes::check;
 use super::context::Context;
 use super::handle::OwnedMemory;
 use super::staging_pool::staging_size;
-use crate::backend::{Memory, Place, check_view, shutdown};
+use crate::backend::{Memory, Place, check_view, own_object, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment of allocations, in bytes. The device's compiler may assume that a buffer starts at a multiple of
@@ -141,9 +140,7 @@ impl LzMemory {
 
     /// Returns the memory as this backend's type. Fails for memory of another backend.
     pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
-        (memory as &dyn Any)
-            .downcast_ref()
-            .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
+        own_object(memory, "the buffer")
     }
 
     /// Returns an id that differs from the ids of all other memory objects and images, including released ones. Addresses,

@@ -4,7 +4,6 @@
 //! program loads all of its objects for itself. A linked program is stored as the same binaries, in a
 //! [container].
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -18,7 +17,7 @@ use super::kernel::LzKernel;
 use super::module::{self, Modules};
 use super::ze_info::{Signatures, signatures};
 use crate::backend::handler_guard::{self, CallKind};
-use crate::backend::{Kernel, Program, Source};
+use crate::backend::{Kernel, Program, Source, own_object};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -200,10 +199,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
 /// Links objects to a program and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<LzProgram> {
     let binary = |object: &&'_ dyn Program| {
-        let object = (*object as &dyn Any).downcast_ref::<LzObject>();
-        object.map(|object| object.binary.clone()).ok_or_else(|| {
-            Error::invalid("an object to link belongs to a device of another backend")
-        })
+        own_object(*object, "an object to link").map(|object: &LzObject| object.binary.clone())
     };
     let binaries: Vec<_> = objects.iter().map(binary).collect::<Result<_>>()?;
     link_binaries(context, &binaries.iter().map(Vec::as_slice).collect::<Vec<_>>())

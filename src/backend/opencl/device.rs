@@ -4,8 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::image::ClImage;
-use super::memory::ClMemory;
+use super::memory::{ClImage, ClMemory};
 use super::native_queue::ClNativeQueue;
 use super::program;
 use crate::backend::{

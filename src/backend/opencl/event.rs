@@ -1,6 +1,5 @@
 //! Events of commands: their progress, times and callbacks.
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::mem;
 use std::ptr;
@@ -15,8 +14,8 @@ use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
 use super::watch::QueueWatch;
 use crate::backend::handler_guard::HandlerGuard;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify, shutdown};
-use crate::error::{Error, Result};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, own_object, run_notify, shutdown};
+use crate::error::Result;
 
 /// Events of the commands that were enqueued for one operation. The commands run one after the other.
 pub(super) struct SubmittedEvents {
@@ -178,10 +177,7 @@ pub(super) struct WaitList(SmallVec<[cl_event; 8]>);
 impl WaitList {
     pub(super) fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
         let raw = |event: &Arc<dyn NativeEvent>| {
-            (&**event as &dyn Any)
-                .downcast_ref()
-                .map(|event: &ClEvent| event.event.raw())
-                .ok_or_else(|| Error::invalid("the event belongs to a device of another backend"))
+            own_object(&**event, "the event").map(|event: &ClEvent| event.event.raw())
         };
         events.iter().map(raw).collect::<Result<_>>().map(Self)
     }

@@ -1,6 +1,5 @@
 //! Kernels: their signatures and launches.
 
-use std::any::Any;
 use std::ffi::{CStr, CString, c_void};
 use std::iter::zip;
 use std::ptr;
@@ -8,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cl3::sampler::cl_sampler;
 use kiln_compiler::NdRange;
-use kiln_spirv::{Access, AddressSpace, Parameter, user_name};
+use kiln_spirv::{Access, AddressSpace, Parameter};
 use opencl3::command_queue::{cl_command_queue, cl_event};
 use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::kernel::*;
@@ -17,14 +16,13 @@ use opencl3::types::cl_mem;
 use super::codes::{argument_kind, error, error_of};
 use super::event::WaitList;
 use super::handle::{OwnedEvent, OwnedKernel};
-use super::image::ClImage;
-use super::memory::ClMemory;
+use super::memory::{ClImage, ClMemory};
 use super::program_object::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::exceptions::ending_on_exception;
 use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
-use crate::backend::{Argument, Kernel, shutdown};
+use crate::backend::{Argument, Kernel, own_object, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -89,9 +87,7 @@ impl ClKernel {
 
     /// Returns this backend's kernel behind the trait object. Fails if it belongs to another backend.
     pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
-        (kernel as &dyn Any)
-            .downcast_ref()
-            .ok_or_else(|| Error::invalid("the kernel belongs to a device of another backend"))
+        own_object(kernel, "the kernel")
     }
 
     /// Enqueues a launch. Returns its event, or none if `wants_event` is not set.
@@ -209,11 +205,6 @@ impl ClKernel {
         let bound = lock(&self.bound);
         let device = self.program.context.device();
         integer(&get_kernel_work_group_data(bound.kernel.raw(), device, what).ok()?)
-    }
-
-    /// Returns the name that users know the kernel by, for messages.
-    fn user_name(&self) -> &str {
-        user_name(&self.name)
     }
 
     fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {

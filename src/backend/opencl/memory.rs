@@ -1,4 +1,4 @@
-//! Buffers, and the views of them that are passed to kernels.
+//! Memory objects: buffers, the views of them that are passed to kernels, and images.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -7,18 +7,16 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use opencl3::memory::{
-    CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, cl_mem, cl_mem_flags, create_buffer,
-};
+use opencl3::memory::*;
 
 use super::adopt;
-use super::codes::{allocation_kind, error_of};
+use super::codes::{allocation_kind, error, error_of};
 use super::context::Context;
 use super::handle::OwnedMemory;
-use super::image::ClImage;
+use super::image_format::{format_of, known_format, type_of};
 use super::spare_memory::Piece;
-use crate::backend::{GivenMemory, Memory, check_view, shutdown};
-use crate::device::ImageShape;
+use crate::backend::{GivenMemory, Memory, check_view, no_part_of_image, own_object, shutdown};
+use crate::device::{ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whole buffer, or a view of one. Offsets of commands on a view count from its start.
@@ -127,9 +125,7 @@ impl ClMemory {
 
     /// Returns this backend's memory behind the trait object. Fails if it belongs to another backend.
     pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
-        (memory as &dyn Any)
-            .downcast_ref()
-            .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
+        own_object(memory, "the buffer")
     }
 
     /// Returns an id that no other memory object has, not even a released one. Pointers are reused.
@@ -200,8 +196,147 @@ impl Memory for ClMemory {
     }
 }
 
+/// Image of any kind.
+pub(super) struct ClImage {
+    id: u64,
+    /// Declared before the buffer, so released before it.
+    memory: OwnedMemory,
+    /// View of the buffer whose elements are the image's pixels, for an image over a buffer.
+    _buffer: Option<ClMemory>,
+    _context: Arc<Context>,
+}
+
+impl ClImage {
+    pub(super) fn create(context: &Arc<Context>, shape: &ImageShape) -> Result<Self> {
+        let _call = shutdown::begin()?;
+        Self::create_over(context, shape, None)
+    }
+
+    /// Creates an image over a buffer, or with memory of its own.
+    pub(super) fn create_over(
+        context: &Arc<Context>,
+        shape: &ImageShape,
+        buffer: Option<ClMemory>,
+    ) -> Result<Self> {
+        check_format(context, shape)?;
+        let format = format_of(shape.format);
+        let [width, height, depth] = shape.size;
+        let layers = match shape.kind {
+            ImageKind::D1Array => height,
+            ImageKind::D2Array => depth,
+            _ => 0,
+        };
+        let description = cl_image_desc {
+            image_type: type_of(shape.kind),
+            image_width: width,
+            image_height: height,
+            image_depth: depth,
+            image_array_size: layers,
+            image_row_pitch: 0,
+            image_slice_pitch: 0,
+            num_mip_levels: 0,
+            num_samples: 0,
+            buffer: buffer.as_ref().map_or(ptr::null_mut(), ClMemory::raw),
+        };
+        // SAFETY: the context and the buffer, if there is one, are alive, the format and the description are
+        // complete, and these flags take no host memory.
+        let created = unsafe {
+            create_image(
+                context.raw(),
+                CL_MEM_READ_WRITE,
+                &raw const format,
+                &raw const description,
+                ptr::null_mut(),
+            )
+        };
+        let raw = created.map_err(|code| {
+            let name = &context.info.name;
+            match allocation_kind(code) {
+                // PoCL lists formats of such images, and refuses each.
+                kind if buffer.is_some() && kind != ErrorKind::OutOfResources => {
+                    let problem = format!("`{name}` refused an image over a buffer");
+                    error_of(ErrorKind::Unsupported, code, problem)
+                }
+                kind => error_of(kind, code, format!("`{name}` refused the image")),
+            }
+        })?;
+        // SAFETY: just created, and referenced here alone.
+        let memory = unsafe { OwnedMemory::new(raw) };
+        Ok(Self { id: next_id(), memory, _buffer: buffer, _context: Arc::clone(context) })
+    }
+
+    /// Takes an image that the driver allocated for other code. Returns it with its shape.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a memory object that is alive, if it is not null.
+    pub(super) unsafe fn adopt(context: &Arc<Context>, raw: cl_mem) -> Result<(Self, ImageShape)> {
+        let _call = shutdown::begin()?;
+        // SAFETY: guaranteed by the caller.
+        let (memory, shape) = unsafe { adopt::image(context, raw)? };
+        let _context = Arc::clone(context);
+        Ok((Self { id: next_id(), memory, _buffer: None, _context }, shape))
+    }
+
+    /// Returns this backend's image behind the trait object. Fails if it is a buffer or belongs to another backend.
+    pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
+        Self::try_of(memory)
+            .ok_or_else(|| Error::invalid("the memory is not an image of a device of this backend"))
+    }
+
+    /// Returns this backend's image behind the trait object, if it is one.
+    pub(super) fn try_of(memory: &dyn Memory) -> Option<&Self> {
+        (memory as &dyn Any).downcast_ref()
+    }
+
+    /// Returns an id that no other memory object has, not even a released one. Pointers are reused.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn raw(&self) -> cl_mem {
+        self.memory.raw()
+    }
+}
+
+impl Memory for ClImage {
+    fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
+        Err(no_part_of_image())
+    }
+
+    fn is_image(&self) -> bool {
+        true
+    }
+
+    fn handle(&self) -> Result<*mut c_void> {
+        let _call = shutdown::enter()?;
+        Ok(self.raw())
+    }
+}
+
+/// Fails if the device has no images of this kind and format.
+fn check_format(context: &Context, shape: &ImageShape) -> Result<()> {
+    let listed = get_supported_image_formats(context.raw(), CL_MEM_READ_WRITE, type_of(shape.kind));
+    let listed = listed.map_err(|code| {
+        error(code, format!("`{}` does not list its image formats", context.info.name))
+    })?;
+    let known: Vec<_> = listed.into_iter().filter_map(known_format).collect();
+    if known.contains(&shape.format) {
+        return Ok(());
+    }
+    let mut names: Vec<_> = known.iter().map(|format| format!("`{format}`")).collect();
+    names.sort();
+    Err(Error::unsupported(format!(
+        "`{}` has no `{}` of the format `{}`; it has {}",
+        context.info.name,
+        shape.kind.type_name(),
+        shape.format,
+        if names.is_empty() { "no formats of that kind".to_owned() } else { names.join(", ") }
+    )))
+}
+
 /// Returns an id for a memory object. Ids are not reused.
-pub(super) fn next_id() -> u64 {
+fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)
 }

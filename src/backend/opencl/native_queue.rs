@@ -14,12 +14,11 @@ use super::context::Context;
 use super::event::{ClEvent, SubmittedEvents, WaitList};
 use super::gate::{self, LaunchGuard};
 use super::handle::OwnedEvent;
-use super::image;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
-use super::rows;
 use super::watch::QueueWatch;
+use super::{pixels, rows};
 use crate::backend::handler_guard::{self, CallKind, HandlerGuard};
 use crate::backend::{HostAccess, NativeEvent, NativeQueue, Operation, shutdown};
 use crate::device::FillStrategy;
@@ -168,7 +167,7 @@ impl ClNativeQueue {
             // SAFETY: the queue is alive; the caller guarantees the rest.
             Operation::Rows(operation) => unsafe { rows::enqueue(queue, &operation, wait) },
             // SAFETY: the queue is alive; the caller guarantees the rest.
-            Operation::Image(operation) => unsafe { image::enqueue(queue, &operation, wait) },
+            Operation::Image(operation) => unsafe { pixels::enqueue(queue, &operation, wait) },
         };
         // SAFETY: the driver made the event for this call, with one reference.
         Ok(SubmittedEvents::one(unsafe { OwnedEvent::new(raw?) }))

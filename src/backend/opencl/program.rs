@@ -1,6 +1,5 @@
 //! Building programs.
 
-use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +22,7 @@ use super::program_object::{ProgramObject, failure};
 use super::text;
 use crate::backend::exceptions::ending_on_exception;
 use crate::backend::handler_guard::{self, CallKind};
-use crate::backend::{Kernel, Program, Source, shutdown};
+use crate::backend::{Kernel, Program, Source, own_object, shutdown};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
@@ -222,9 +221,7 @@ pub(super) fn link(
     let _compiling = Compiling::on(context, CallKind::Compile)?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
-        let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {
-            Error::invalid("an object to link belongs to a device of another backend")
-        })?;
+        let object: &ClProgram = own_object(*object, "an object to link")?;
         raw.push(object.object.raw());
     }
     let name = &context.info.name;

@@ -8,14 +8,16 @@ use std::sync::atomic::Ordering::SeqCst;
 use kiln_compiler::NdRange;
 use kiln_spirv::AddressSpace;
 
-use super::Invocation;
+use super::codes::driver_error;
+use super::counters::count;
 use super::event::Event;
-use super::image::PixelAction;
-use super::invocation::BoundArgument;
+use super::host_memory::HostMemory;
+use super::invocation::{BoundArgument, Invocation};
 use super::memory::Region;
+use super::pixels::PixelAction;
 use super::program::Code;
 use super::rows::RowsAction;
-use super::shared::{Behaviour, Shared, count, driver_error};
+use super::shared::{Behaviour, Shared};
 use crate::backend::{Argument, FAILED_DEPENDENCY, HostAccess, Kernel, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
@@ -44,16 +46,6 @@ pub(super) struct ClosureCall {
     range: NdRange,
 }
 
-/// Pointer to host memory that has as many bytes as the region beside it.
-pub(super) struct HostMemory<P>(pub(super) P);
-
-// SAFETY: `NativeQueue::enqueue` requires its caller to keep the memory alive until the command has ended, on
-// whatever thread that is, and to let no other code access memory that the command writes.
-unsafe impl Send for HostMemory<*const u8> {}
-
-// SAFETY: as above.
-unsafe impl Send for HostMemory<*mut u8> {}
-
 impl Action {
     /// Checks `operation` as a driver does, and captures everything that the caller may change once it is
     /// enqueued.
@@ -68,11 +60,11 @@ impl Action {
                 Self::capture_launch(shared, kernel, arguments, range)?
             }
             Operation::Write { to, offset, from, bytes } => Self::Write {
-                to: Region::of(to, shared)?.part(offset, bytes)?,
+                to: Region::of(to, &shared.counters)?.part(offset, bytes)?,
                 from: HostMemory(from),
             },
             Operation::Read { from, offset, to, bytes } => Self::Read {
-                from: Region::of(from, shared)?.part(offset, bytes)?,
+                from: Region::of(from, &shared.counters)?.part(offset, bytes)?,
                 to: HostMemory(to),
             },
             Operation::Fill { memory, offset, bytes, pattern } => {
@@ -92,13 +84,13 @@ impl Action {
                     ));
                 }
                 Self::Fill {
-                    region: Region::of(memory, shared)?.part(offset, bytes)?,
+                    region: Region::of(memory, &shared.counters)?.part(offset, bytes)?,
                     pattern: pattern.into(),
                 }
             }
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
-                let from = Region::of(from, shared)?.part(from_offset, bytes)?;
-                let to = Region::of(to, shared)?.part(to_offset, bytes)?;
+                let from = Region::of(from, &shared.counters)?.part(from_offset, bytes)?;
+                let to = Region::of(to, &shared.counters)?.part(to_offset, bytes)?;
                 if from.overlaps(&to) {
                     return Err(driver_error(
                         -48,
@@ -109,13 +101,13 @@ impl Action {
                 Self::Copy { from, to }
             }
             Operation::Map { memory, offset, bytes, start, .. } => {
-                let region = Region::of(memory, shared)?.part(offset, bytes)?;
+                let region = Region::of(memory, &shared.counters)?.part(offset, bytes)?;
                 let to = region.begin_mapping();
                 start.store(to, SeqCst);
                 Self::Map { region, to: HostMemory(to) }
             }
             Operation::Unmap { memory, offset, bytes, access, start } => Self::Unmap {
-                region: Region::of(memory, shared)?.part(offset, bytes)?,
+                region: Region::of(memory, &shared.counters)?.part(offset, bytes)?,
                 from: HostMemory(start),
                 access,
             },
@@ -141,14 +133,14 @@ impl Action {
         let call = match kernel.slot.behaviour() {
             None => {
                 arguments.iter().try_for_each(|argument| match argument {
-                    Argument::Memory(memory) => Region::of(*memory, shared).map(drop),
+                    Argument::Memory(memory) => Region::of(*memory, &shared.counters).map(drop),
                     _ => Ok(()),
                 })?;
                 None
             }
             Some(behaviour) => {
                 let arguments =
-                    arguments.iter().map(|argument| BoundArgument::new(argument, shared));
+                    arguments.iter().map(|argument| BoundArgument::new(argument, &shared.counters));
                 let arguments = arguments.collect::<Result<_>>()?;
                 Some(Box::new(ClosureCall { behaviour, arguments, range: *range }))
             }
@@ -225,12 +217,16 @@ impl Action {
 
 impl ClosureCall {
     fn run(&self, kernel: &Code) -> Result<()> {
-        let mut invocation = Invocation::new(kernel, &self.range, &self.arguments);
+        let mut invocation = Invocation::new(&kernel.signature, &self.range, &self.arguments);
         // The closure's own state is the only thing that a panic can leave broken.
         catch_unwind(AssertUnwindSafe(|| (self.behaviour)(&mut invocation))).map_err(|panic| {
             Error::new(
                 ErrorKind::Panicked,
-                format!("the kernel `{}` panicked: {}", kernel.name, panic_message(panic)),
+                format!(
+                    "the kernel `{}` panicked: {}",
+                    kernel.signature.name,
+                    panic_message(panic)
+                ),
             )
         })
     }
@@ -238,7 +234,7 @@ impl ClosureCall {
 
 /// Fails if the arguments are of the wrong number or kind, as a driver does.
 fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
-    let Some(parameters) = &kernel.parameters else {
+    let Some(parameters) = &kernel.signature.parameters else {
         return Ok(());
     };
     let fits = parameters.len() == arguments.len()
@@ -260,7 +256,10 @@ fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
     Err(driver_error(
         -52,
         "CL_INVALID_KERNEL_ARGS",
-        format!("the arguments do not fit the parameters of the kernel `{}`", kernel.name),
+        format!(
+            "the arguments do not fit the parameters of the kernel `{}`",
+            kernel.signature.name
+        ),
     ))
 }
 

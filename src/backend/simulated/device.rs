@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::image::Image;
-use super::memory::{Region, SLICE_ALIGNMENT};
+use super::counters::count;
+use super::memory::{Image, Region, SLICE_ALIGNMENT};
 use super::native_queue::{ImmediateQueue, ThreadedQueue};
 use super::program::{self, MAX_WORK_GROUP_SIZE};
-use super::shared::{Shared, count};
+use super::shared::Shared;
 use crate::backend::{Adapter, Backend, Device, Memory, NativeQueue, Program, Source};
 use crate::device::{DeviceInfo, DeviceKind, ImageLimits, ImageShape, Limits, ModuleFormat};
 use crate::error::Result;
@@ -131,7 +131,7 @@ impl Device for Simulated {
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
         let limit = self.info.limits.global_memory;
-        Ok(Arc::new(Region::allocate(&self.shared, bytes, limit)?))
+        Ok(Arc::new(Region::allocate(&self.shared.counters, bytes, limit)?))
     }
 
     fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
@@ -140,7 +140,7 @@ impl Device for Simulated {
 
     fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         let (bytes, limit) = (shape.bytes().unwrap_or(usize::MAX), self.info.limits.global_memory);
-        Ok(Arc::new(Image::new(Region::allocate(&self.shared, bytes, limit)?)))
+        Ok(Arc::new(Image::new(Region::allocate(&self.shared.counters, bytes, limit)?)))
     }
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {

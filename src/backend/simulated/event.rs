@@ -7,7 +7,9 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use super::shared::{Shared, count, foreign, uncount};
+use super::codes::foreign;
+use super::counters::{count, uncount};
+use super::shared::Shared;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify};
 use crate::error::{Error, Result};
 use crate::sync::{ignore_poison, lock};

@@ -8,9 +8,9 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut, pod_read_unaligned};
 use kiln_compiler::NdRange;
 use kiln_spirv::Access;
 
+use super::counters::Counters;
 use super::memory::Region;
-use super::program::Code;
-use super::shared::Shared;
+use super::scan::Signature;
 use crate::backend::Argument;
 use crate::error::Result;
 
@@ -23,9 +23,9 @@ pub(super) enum BoundArgument {
 }
 
 impl BoundArgument {
-    pub(super) fn new(argument: &Argument<'_>, shared: &Arc<Shared>) -> Result<Self> {
+    pub(super) fn new(argument: &Argument<'_>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(match *argument {
-            Argument::Memory(memory) => Self::Memory(Region::of(memory, shared)?.clone()),
+            Argument::Memory(memory) => Self::Memory(Region::of(memory, counters)?.clone()),
             Argument::Value(bytes) => Self::Value(bytes.into()),
             Argument::Local(bytes) => Self::Local(bytes),
             Argument::Sampler(_) => Self::Sampler,
@@ -63,14 +63,14 @@ impl BoundArgument {
 /// Simulator::new().kernel("add", add);
 /// ```
 pub struct Invocation<'a> {
-    kernel: &'a Code,
+    kernel: &'a Signature,
     range: &'a NdRange,
     arguments: &'a [BoundArgument],
 }
 
 impl<'a> Invocation<'a> {
     pub(super) fn new(
-        kernel: &'a Code,
+        kernel: &'a Signature,
         range: &'a NdRange,
         arguments: &'a [BoundArgument],
     ) -> Self {

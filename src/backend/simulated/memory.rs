@@ -1,4 +1,5 @@
-//! Device memory: bytes behind a lock, and the ranges of them that commands use.
+//! Device memory: bytes behind a lock, the ranges of them that commands use, and images, whose rows follow each other
+//! without padding.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -6,9 +7,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use super::image::Image;
-use super::shared::{Shared, code, count, driver_error, foreign, uncount};
-use crate::backend::Memory;
+use super::codes::{code, driver_error, foreign};
+use super::counters::{Counters, count, uncount};
+use crate::backend::{Memory, no_part_of_image};
 use crate::device::ImageShape;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -20,7 +21,7 @@ pub(super) const SLICE_ALIGNMENT: usize = 128;
 pub(super) const FRESH: u8 = 0xa5;
 
 struct Allocation {
-    shared: Arc<Shared>,
+    counters: Arc<Counters>,
     size: u64,
     bytes: Mutex<Vec<u8>>,
     /// Host memory of mappings, by its address.
@@ -29,7 +30,7 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let counters = &self.shared.counters;
+        let counters = &self.counters;
         uncount(&counters.live_allocations);
         counters.live_bytes.fetch_sub(self.size, Relaxed);
     }
@@ -46,9 +47,9 @@ pub(super) struct Region {
 
 impl Region {
     /// Allocates `bytes`. Fails if more than `limit` bytes would then be allocated.
-    pub(super) fn allocate(shared: &Arc<Shared>, bytes: usize, limit: u64) -> Result<Self> {
+    pub(super) fn allocate(counters: &Arc<Counters>, bytes: usize, limit: u64) -> Result<Self> {
         let size = bytes as u64;
-        let live_bytes = &shared.counters.live_bytes;
+        let live_bytes = &counters.live_bytes;
         live_bytes
             .fetch_update(Relaxed, Relaxed, |live| {
                 live.checked_add(size).filter(|&sum| sum <= limit)
@@ -59,10 +60,10 @@ impl Region {
                     "cannot allocate {bytes} bytes: {left} of the device's {limit} bytes are left"
                 ))
             })?;
-        count(&shared.counters.live_allocations);
+        count(&counters.live_allocations);
         // From here on, dropping the allocation subtracts it from the counts.
         let allocation = Allocation {
-            shared: shared.clone(),
+            counters: counters.clone(),
             size,
             bytes: Mutex::default(),
             mappings: Mutex::default(),
@@ -77,12 +78,12 @@ impl Region {
         Ok(Self { allocation: Arc::new(allocation), offset: 0, len: bytes })
     }
 
-    /// Returns the region behind `memory`. Fails if it belongs to another device.
-    pub(super) fn of<'a>(memory: &'a dyn Memory, shared: &Arc<Shared>) -> Result<&'a Self> {
+    /// Returns the region behind `memory`. Fails if it belongs to another device, which has other counters.
+    pub(super) fn of<'a>(memory: &'a dyn Memory, counters: &Arc<Counters>) -> Result<&'a Self> {
         (memory as &dyn Any)
             .downcast_ref::<Self>()
             .or_else(|| Image::region_of(memory))
-            .filter(|region| Arc::ptr_eq(&region.allocation.shared, shared))
+            .filter(|region| Arc::ptr_eq(&region.allocation.counters, counters))
             .ok_or_else(|| foreign("memory"))
     }
 
@@ -160,6 +161,32 @@ impl Memory for Region {
 
     fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         Ok(Arc::new(Image::new(self.part(offset, shape.bytes().unwrap_or(usize::MAX))?)))
+    }
+}
+
+/// Image, or a buffer as an image.
+pub(super) struct Image {
+    region: Region,
+}
+
+impl Image {
+    pub(super) fn new(region: Region) -> Self {
+        Self { region }
+    }
+
+    /// Returns the bytes behind `memory`, if it is an image.
+    pub(super) fn region_of(memory: &dyn Memory) -> Option<&Region> {
+        (memory as &dyn Any).downcast_ref().map(|image: &Self| &image.region)
+    }
+}
+
+impl Memory for Image {
+    fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
+        Err(no_part_of_image())
+    }
+
+    fn is_image(&self) -> bool {
+        true
     }
 }
 

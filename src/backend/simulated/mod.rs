@@ -30,14 +30,18 @@
 //!
 //! New device memory contains no zeros, so that a test that relies on them fails.
 
+mod codes;
 mod command;
 mod control;
+mod counters;
 mod device;
 mod event;
-mod image;
+mod fault;
+mod host_memory;
 mod invocation;
 mod memory;
 mod native_queue;
+mod pixels;
 mod program;
 mod rows;
 mod scan;
@@ -49,7 +53,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use control::{Counts, Fault, Pause};
+pub use control::Pause;
+pub use counters::Counts;
+pub use fault::Fault;
 pub use invocation::Invocation;
 
 use control::Paused;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use super::codes::code;
 use super::command::{Command, admit, perform};
+use super::counters::count;
 use super::event::Event;
-use super::shared::{Shared, code, count};
+use super::shared::Shared;
 use crate::backend::{NativeEvent, NativeQueue, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;

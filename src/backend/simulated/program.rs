@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use kiln_spirv::Parameter;
 
+use super::codes::{code, driver_error, foreign, refused};
+use super::counters::{count, uncount};
 use super::scan::{self, Scan, Signature};
-use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
+use super::shared::{Shared, Slot};
 use crate::backend::{Kernel, Program, Source};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,13 +20,6 @@ pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
 /// Number of which the sizes of work-groups should be multiples.
 const PREFERRED_MULTIPLE: usize = 32;
-
-/// Returns the error of a compiler that rejects a program.
-pub(super) fn refused(log: impl Into<String>) -> Error {
-    Error::new(ErrorKind::BuildFailed, "the simulator's compiler refused the program")
-        .with_code(code(-11, "CL_BUILD_PROGRAM_FAILURE"))
-        .with_log(log)
-}
 
 /// Compiles or loads `source`.
 pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
@@ -215,12 +210,7 @@ impl SimulatedProgram {
         binary.size = binary.size.max(scan.binary_size);
         let alive = Arc::new(LiveProgram::new(shared));
         let kernels = scan.signatures.into_iter().map(|signature| {
-            let code = Code {
-                slot: shared.slot(&signature.name),
-                name: signature.name,
-                parameters: signature.parameters,
-                alive: alive.clone(),
-            };
+            let code = Code { slot: shared.slot(&signature.name), signature, alive: alive.clone() };
             Arc::new(SimulatedKernel(Arc::new(code))) as Arc<dyn Kernel>
         });
         Self { binary, build_log: scan.log, kernels: kernels.collect() }
@@ -265,9 +255,7 @@ struct SimulatedKernel(Arc<Code>);
 
 /// Part of a kernel that its launches keep alive.
 pub(super) struct Code {
-    pub(super) name: String,
-    /// Parameters; `None` if the module does not describe them.
-    pub(super) parameters: Option<Vec<Parameter>>,
+    pub(super) signature: Signature,
     pub(super) slot: Arc<Slot>,
     alive: Arc<LiveProgram>,
 }
@@ -285,11 +273,11 @@ impl Code {
 
 impl Kernel for SimulatedKernel {
     fn name(&self) -> &str {
-        &self.0.name
+        &self.0.signature.name
     }
 
     fn parameters(&self) -> &[Parameter] {
-        self.0.parameters.as_deref().unwrap_or_default()
+        self.0.signature.parameters.as_deref().unwrap_or_default()
     }
 
     fn max_work_group_size(&self) -> Option<usize> {

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use super::command::HostMemory;
+use super::host_memory::HostMemory;
 use super::memory::Region;
 use super::shared::Shared;
 use crate::backend::{Memory, RowsOperation};
@@ -81,6 +81,6 @@ impl RowsAction {
 /// Returns the region that the rows cover, and the rows from its start on.
 fn covering(memory: &dyn Memory, rows: Rows, shared: &Arc<Shared>) -> Result<(Region, Rows)> {
     let range = rows.range();
-    let region = Region::of(memory, shared)?.part(range.start, range.len())?;
+    let region = Region::of(memory, &shared.counters)?.part(range.start, range.len())?;
     Ok((region, Rows { offset: 0, ..rows }))
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use super::{Counts, Fault, Invocation};
-use crate::error::{DriverCode, Error, ErrorKind};
+use super::counters::Counters;
+use super::fault::Fault;
+use super::invocation::Invocation;
 use crate::sync::{ignore_poison, lock};
 
 /// Closure that implements a kernel.
@@ -18,7 +19,7 @@ pub(super) struct Shared {
     /// Whether native queues have threads. Otherwise commands run where they are enqueued.
     pub(super) threads: bool,
     created: Instant,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
     pub(super) build_faults: Faults,
     pub(super) enqueue_faults: Faults,
     pub(super) build_delay: Delay,
@@ -38,7 +39,7 @@ impl Shared {
         Self {
             threads,
             created: Instant::now(),
-            counters: Counters::default(),
+            counters: Arc::default(),
             build_faults: Faults::default(),
             enqueue_faults: Faults::default(),
             build_delay: Delay::default(),
@@ -261,65 +262,6 @@ impl Gate {
             drop(ignore_poison(open));
         }
     }
-}
-
-/// The counters behind [`Counts`].
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) builds: AtomicU64,
-    pub(super) loads: AtomicU64,
-    pub(super) links: AtomicU64,
-    pub(super) launches: AtomicU64,
-    pub(super) other_commands: AtomicU64,
-    pub(super) notifications: AtomicU64,
-    pub(super) flushes: AtomicU64,
-    pub(super) live_allocations: AtomicU64,
-    pub(super) live_bytes: AtomicU64,
-    pub(super) live_programs: AtomicU64,
-    pub(super) live_events: AtomicU64,
-}
-
-impl Counters {
-    pub(super) fn snapshot(&self) -> Counts {
-        let launches = self.launches.load(Relaxed);
-        Counts {
-            builds: self.builds.load(Relaxed),
-            loads: self.loads.load(Relaxed),
-            links: self.links.load(Relaxed),
-            commands: launches + self.other_commands.load(Relaxed),
-            launches,
-            notifications: self.notifications.load(Relaxed),
-            flushes: self.flushes.load(Relaxed),
-            live_allocations: self.live_allocations.load(Relaxed),
-            live_bytes: self.live_bytes.load(Relaxed),
-            live_programs: self.live_programs.load(Relaxed),
-            live_events: self.live_events.load(Relaxed),
-        }
-    }
-}
-
-/// Increments `counter`.
-pub(super) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
-}
-
-/// Decrements `counter`.
-pub(super) fn uncount(counter: &AtomicU64) {
-    counter.fetch_sub(1, Relaxed);
-}
-
-pub(super) fn code(code: i32, name: &'static str) -> DriverCode {
-    DriverCode { code, name }
-}
-
-/// Returns an error as a driver reports it: Kiln has misused the device, or a fault was requested.
-pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Driver, message.into()).with_code(code(number, name))
-}
-
-/// Returns the error for an object that another device created.
-pub(super) fn foreign(what: &str) -> Error {
-    driver_error(-34, "CL_INVALID_CONTEXT", format!("the {what} belongs to another device"))
 }
 
 /// Held-back commands of an immediate device, from all its native queues in the order in which they were

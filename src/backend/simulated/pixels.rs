@@ -1,42 +1,16 @@
-//! Images: memory whose rows follow each other without padding, and the operations on boxes of pixels.
+//! Operations on boxes of pixels of images.
 
-use std::any::Any;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-use super::command::HostMemory;
+use super::codes::foreign;
+use super::host_memory::HostMemory;
 use super::memory::Region;
-use super::shared::{Shared, foreign};
-use crate::backend::{ImageOperation, Memory, no_part_of_image};
+use super::shared::Shared;
+use crate::backend::{ImageOperation, Memory};
 use crate::device::{ImageBox, pixel_of};
 use crate::error::Result;
-
-/// Image, or a buffer as an image.
-pub(super) struct Image {
-    region: Region,
-}
-
-impl Image {
-    pub(super) fn new(region: Region) -> Self {
-        Self { region }
-    }
-
-    /// Returns the bytes behind `memory`, if it is an image.
-    pub(super) fn region_of(memory: &dyn Memory) -> Option<&Region> {
-        (memory as &dyn Any).downcast_ref().map(|image: &Self| &image.region)
-    }
-}
-
-impl Memory for Image {
-    fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(no_part_of_image())
-    }
-
-    fn is_image(&self) -> bool {
-        true
-    }
-}
 
 /// Operation on pixels that waits for its turn. Rows are ranges of bytes.
 pub(super) enum PixelAction {
@@ -54,7 +28,7 @@ pub(super) struct Rows {
 
 impl Rows {
     fn of(image: &dyn Memory, pixels: &ImageBox, shared: &Arc<Shared>) -> Result<Self> {
-        let region = Region::of(image, shared)?.clone();
+        let region = Region::of(image, &shared.counters)?.clone();
         if !image.is_image() {
             return Err(foreign("memory"));
         }
@@ -69,7 +43,7 @@ impl Rows {
         shared: &Arc<Shared>,
     ) -> Result<Self> {
         let bytes = pixels.pixels() * pixels.shape.format.pixel_size();
-        let region = Region::of(buffer, shared)?.part(offset, bytes)?;
+        let region = Region::of(buffer, &shared.counters)?.part(offset, bytes)?;
         Ok(Self { region, rows: std::iter::once(0..bytes).collect() })
     }
 
