@@ -4,27 +4,23 @@
 //! nothing can evict it. When the build ends, its outcome moves to a cache, where a hit takes no lock of this
 //! module. [Requests](super::node_request) look into both.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
-use async_lock::Semaphore;
-
-use super::checked::{Checked, CheckedKernels};
+use super::checked::Checked;
 use super::child::{Children, ProcessPool, Target};
 use super::compile_times::CompileTimes;
 use super::disk::Disk;
 use super::footprint::DriverMemory;
-use super::fusion::Attempts;
-use super::fusion::known::Fusions;
-use super::in_flight::Outcomes;
 use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::manifest::ManifestRecorder;
 use super::memory::{BuildId, Memory};
 use super::options::EnvironmentOptions;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
 use super::progress::ProgressCounter;
@@ -91,13 +87,11 @@ pub(crate) struct BuildGraph {
     drivers: Box<[Option<Arc<DriverMemory>>]>,
     in_flight: Mutex<HashMap<BuildId, Outcomes>>,
     libraries: RwLock<Libraries>,
-    fusions: Fusions,
-    attempts: Attempts,
-    /// Permits to build fused kernels in the background, for each device in the order of `Setting::devices`.
-    background_builds: Box<[Arc<Semaphore>]>,
+    /// Called before idle programs are evicted, to drop what keeps programs in use without need.
+    before_eviction: OnceLock<Box<dyn Fn() + Send + Sync>>,
     recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
-    /// Checked programs that are in use.
-    checked: Mutex<HashMap<CheckedId, Weak<CheckedKernels>>>,
+    /// Checked programs that are in use. Their type is not stated, because their kernels refer to the graph.
+    checked: Mutex<HashMap<CheckedId, Weak<dyn Any + Send + Sync>>>,
     progress: ProgressCounter,
     compile_times: CompileTimes,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
@@ -123,22 +117,16 @@ impl BuildGraph {
         let drivers = setting.devices.iter().map(|slot| DriverMemory::of(slot.handle()));
         let drivers: Box<[_]> = drivers.collect();
         let memory = Memory::new(setting.memory_limit, Arc::clone(&setting.counters));
-        let permit = |_: &Arc<DeviceSlot>| Arc::new(Semaphore::new(1));
-        let background_builds = setting.devices.iter().map(permit).collect();
         let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
-        let (in_flight, attempts, fusions) =
-            (Mutex::default(), Attempts::default(), Fusions::new());
         let builds = HostExecutor::new("kiln-build");
         Arc::new(Self {
             setting,
             device_keys,
             memory,
             drivers,
-            in_flight,
+            in_flight: Mutex::default(),
             libraries,
-            fusions,
-            attempts,
-            background_builds,
+            before_eviction: OnceLock::new(),
             recorders: RwLock::default(),
             checked: Mutex::default(),
             progress: ProgressCounter::default(),
@@ -177,19 +165,6 @@ impl BuildGraph {
                 && (strategy == BuildStrategy::TranslateFirst || strategy.is_link() == is_link)
                 && parts.iter().all(|part| built.parts().contains(part))
         })
-    }
-
-    pub(super) fn attempts(&self) -> &Attempts {
-        &self.attempts
-    }
-
-    /// Returns the permit to build a fused kernel for a device in the background.
-    pub(super) fn background_builds(&self, device: usize) -> &Arc<Semaphore> {
-        &self.background_builds[device]
-    }
-
-    pub(super) fn fusions(&self) -> &Fusions {
-        &self.fusions
     }
 
     /// Returns the threads for calls that block, on untrusted or on trusted modules.
@@ -249,15 +224,16 @@ impl BuildGraph {
     }
 
     /// Returns the checked program of a plan, if it is in use.
-    pub(super) fn known_checked(&self, id: &CheckedId) -> Option<Arc<CheckedKernels>> {
-        lock(&self.checked).get(id)?.upgrade()
+    pub(super) fn known_checked<P: Any + Send + Sync>(&self, id: &CheckedId) -> Option<Arc<P>> {
+        lock(&self.checked).get(id)?.upgrade()?.downcast().ok()
     }
 
     /// Notes the checked program of a plan for later requests, as long as it is in use.
-    pub(super) fn keep_checked(&self, id: CheckedId, kernels: &Arc<CheckedKernels>) {
+    pub(super) fn keep_checked<P: Any + Send + Sync>(&self, id: CheckedId, program: &Arc<P>) {
+        let program: Weak<P> = Arc::downgrade(program);
         let mut known = lock(&self.checked);
-        known.retain(|_, kernels| kernels.strong_count() > 0);
-        known.insert(id, Arc::downgrade(kernels));
+        known.retain(|_, program| program.strong_count() > 0);
+        known.insert(id, program);
     }
 
     /// Returns the treatment of checked launches that are not proven.
@@ -516,10 +492,17 @@ impl BuildGraph {
         lock(&self.in_flight)
     }
 
+    /// Sets the function that is called before idle programs are evicted. The first one stays.
+    pub(super) fn before_eviction(&self, drop_kept: impl Fn() + Send + Sync + 'static) {
+        let _ = self.before_eviction.set(Box::new(drop_kept));
+    }
+
     /// Evicts the kept programs that are not in use, to return their memory to the device. Returns their
     /// number.
     pub(super) fn drop_idle_programs(&self) -> usize {
-        self.fusions.clear();
+        if let Some(drop_kept) = self.before_eviction.get() {
+            drop_kept();
+        }
         self.memory.drop_idle(|_| true)
     }
 

@@ -15,10 +15,9 @@ use super::disk::Miss;
 use super::input::BuildInput;
 use super::key::NodeKind;
 use super::memory::BuildId;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Promises};
 use super::plan::BuildPlan;
 use super::progress::Building;
-use super::shared_outcome::{Promise, SharedOutcome, shared_outcome};
 use super::trace::Trail;
 use crate::cache::store::Pending;
 use crate::error::{Error, ErrorKind, catch_and_log};
@@ -41,29 +40,6 @@ pub(super) struct InFlight {
     start: Instant,
     /// Keeps `settled()` pending until the program is stored.
     pending: Option<Pending>,
-}
-
-/// Obligations to complete the outcomes of a build.
-pub(super) struct Promises {
-    first: Promise<Outcome>,
-    joined: Promise<Outcome>,
-}
-
-/// Outcomes of a build in flight.
-#[derive(Clone)]
-pub(super) struct Outcomes {
-    /// Outcome for the request that began the build.
-    pub(super) first: SharedOutcome<Outcome>,
-    /// Outcome for the requests that joined the build. If the build fails in a way that may not recur, it is the outcome
-    /// of another build.
-    pub(super) joined: SharedOutcome<Outcome>,
-}
-
-/// Creates the outcomes of a build, and the obligations to complete them.
-pub(super) fn outcomes() -> (Outcomes, Promises) {
-    let (first, promise) = shared_outcome();
-    let (joined, promise_to_joined) = shared_outcome();
-    (Outcomes { first, joined }, Promises { first: promise, joined: promise_to_joined })
 }
 
 impl InFlight {

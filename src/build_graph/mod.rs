@@ -83,8 +83,8 @@ pub(crate) use checked::{Decision, LaunchShape, Variant};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT, ProcessPool};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{
-    Awaited, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query, SelectedWay,
-    Selection, Step,
+    Awaited, FusedKernel, Fuser, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query,
+    SelectedWay, Selection, Step,
 };
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]

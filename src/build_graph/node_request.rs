@@ -14,15 +14,15 @@ use super::build::build;
 use super::compile::Subject;
 use super::disk::Disk;
 use super::graph::BuildGraph;
-use super::in_flight::{InFlight, Outcomes, outcomes};
-use super::outcome::{Answer, Outcome};
+use super::in_flight::InFlight;
+use super::outcome::{Answer, Outcome, Outcomes, outcomes};
 use super::plan::BuildPlan;
 use super::shared_outcome::{Promise, SharedOutcome, shared_outcome};
 use super::spec::BuildSpec;
 use crate::cache::remote::Remote;
 use crate::cache::store::Pending;
 use crate::digest::BuildKey;
-use crate::error::{Error, Result, catch_panics};
+use crate::error::{Error, ErrorKind, Result, catch_panics};
 use crate::executor::{Priority, pause, run_blocking};
 
 /// Place where a request found an existing node.
@@ -266,5 +266,21 @@ impl BuildGraph {
             tracing::trace!(fields = ?self.key_fields(plan), "not in memory");
         });
         span
+    }
+
+    /// Builds a module that Kiln made of OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
+    /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
+    /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
+    /// from the same code in SPIR-V.
+    pub(super) async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
+        let mut text = spec.clone();
+        text.prefer_text();
+        match self.request(text).completed().await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
+                self.request(spec).completed().await
+            }
+            built => built,
+        }
     }
 }

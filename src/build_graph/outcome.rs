@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::built::Built;
-use super::shared_outcome::SharedOutcome;
+use super::shared_outcome::{Promise, SharedOutcome, shared_outcome};
 use crate::error::{Error, Result};
 
 /// Result of a build.
@@ -34,4 +34,27 @@ impl Answer {
             }
         }
     }
+}
+
+/// Obligations to complete the outcomes of a build.
+pub(super) struct Promises {
+    pub(super) first: Promise<Outcome>,
+    pub(super) joined: Promise<Outcome>,
+}
+
+/// Outcomes of a build in flight.
+#[derive(Clone)]
+pub(super) struct Outcomes {
+    /// Outcome for the request that began the build.
+    pub(super) first: SharedOutcome<Outcome>,
+    /// Outcome for the requests that joined the build. If the build fails in a way that may not recur, it is the outcome
+    /// of another build.
+    pub(super) joined: SharedOutcome<Outcome>,
+}
+
+/// Creates the outcomes of a build, and the obligations to complete them.
+pub(super) fn outcomes() -> (Outcomes, Promises) {
+    let (first, promise) = shared_outcome();
+    let (joined, promise_to_joined) = shared_outcome();
+    (Outcomes { first, joined }, Promises { first: promise, joined: promise_to_joined })
 }

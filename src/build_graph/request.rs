@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::checked::CheckedBuildRequest;
 use super::graph::BuildGraph;
 use super::object::CompileObject;
 use super::option_report::OptionReport;
@@ -184,26 +183,6 @@ impl BuildRequest {
         let result = self.graph.position(device).map(|position| self.spec.set_device(position));
         self.record_error(result);
         self
-    }
-
-    /// Builds a [`CheckedProgram`](crate::CheckedProgram) instead: one whose kernels are analysed and can be launched
-    /// without `unsafe`.
-    ///
-    /// The program is built from the SPIR-V that is analysed. OpenCL C is translated for this: if clang or llvm-spirv is
-    /// missing or refuses the text, the build fails. Kernels that cannot be checked disable no others.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let program = rt.build(&module).checked().await?;
-    /// let blur = program.kernel("blur")?; // no `unsafe`
-    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn checked(self) -> CheckedBuildRequest {
-        CheckedBuildRequest::new(self)
     }
 
     /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The

@@ -27,6 +27,7 @@ pub(crate) use workarounds::CompilerFiles;
 pub(crate) use workarounds::FillStrategy;
 #[cfg(feature = "level-zero")]
 pub(crate) use workarounds::LEVEL_ZERO;
+pub(crate) use workarounds::MAX_PRIVATE_BYTES;
 pub(crate) use workarounds::Workarounds;
 
 /// Kind of hardware behind a device.

@@ -7,6 +7,10 @@
 
 use super::{DeviceInfo, DeviceKind};
 
+/// Maximum number of bytes of private arrays that the work-items of a work-group on a CPU have together. CPU
+/// drivers allocate them on the stack of a thread: PoCL crashes where they exceed it.
+pub(crate) const MAX_PRIVATE_BYTES: usize = 2 << 20;
+
 /// Name of the platform of all devices that Level Zero reaches.
 pub(crate) const LEVEL_ZERO: &str = "Level Zero";
 

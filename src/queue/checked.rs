@@ -12,7 +12,6 @@ use crate::build_graph::{Decision, Kernel, LaunchShape, Variant};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
-use crate::stats::Counters;
 
 impl LaunchWork {
     /// Whether this launch requires a check, or has passed one.
@@ -223,33 +222,6 @@ impl LaunchWork {
     /// Returns the error for a launch that was pending: for an unchecked one, why its slices cannot be given.
     fn pending_error(&self, error: Error) -> Error {
         if self.kernel.is_checked() { error } else { self.no_offsets_error(&error) }
-    }
-}
-
-/// Numbers of checked launches, by how they run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CheckCounts {
-    proven: u64,
-    guarded: u64,
-}
-
-impl CheckCounts {
-    /// Counts launches of which it is decided how they run.
-    pub(super) fn of<'a>(launches: impl IntoIterator<Item = &'a LaunchWork>) -> Self {
-        let mut counts = Self::default();
-        for launch in launches.into_iter().filter(|launch| launch.is_checked()) {
-            match launch.is_guarded() {
-                true => counts.guarded += 1,
-                false => counts.proven += 1,
-            }
-        }
-        counts
-    }
-
-    /// Adds the numbers to the statistics: once each time that the launches are submitted.
-    pub(super) fn add_to(self, counters: &Counters) {
-        counters.launches_proven.add(self.proven);
-        counters.launches_guarded.add(self.guarded);
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::accesses::CombinedAccesses;
-use super::event::Record;
 use super::hazard::Uses;
+use super::host_future::HostFuture;
 use super::launch_memory;
 use super::launch_work::LaunchWork;
 use super::node::NodeId;
+use super::record::Record;
 use super::stopwatch::Stopwatch;
 use super::timeline::{PendingSpan, Span};
-use super::waits::HostFuture;
 use super::work::Work;
 use crate::backend::{Operation, Profile};
 use crate::device::Device;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use kiln_spirv::Access;
 
-use super::event::Record;
 use super::hazard::Use;
+use super::record::Record;
 use crate::args::region::Region;
+use crate::error::Error;
 use crate::sync::lock;
 
 /// Side of a copy between devices.
@@ -31,6 +32,20 @@ enum State {
     Waiting([Option<Arc<Region>>; 2]),
     /// The copy runs, has ended, or never runs because one of the commands failed.
     Closed,
+}
+
+/// Copy whose commands can run.
+pub(super) struct DeviceCopyStart {
+    pub(super) copy: Arc<DeviceCopy>,
+    pub(super) regions: [Arc<Region>; 2],
+}
+
+/// Failure of one command of a copy, which the other one has to share.
+pub(super) struct DeviceCopyFailure {
+    pub(super) copy: Arc<DeviceCopy>,
+    /// Side of the command that has not failed yet.
+    pub(super) side: Side,
+    pub(super) error: Error,
 }
 
 /// One of the two commands of a copy between devices.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use super::event::Event;
+use super::long_waits::Waits;
 use super::scheduler::Scheduler;
-use super::waits::{Waits, fail_polled, in_words};
+use super::waits::{fail_polled, in_words};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Completes when the markers have ended and then `stored` has completed. If a host task polls this and

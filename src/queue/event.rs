@@ -4,172 +4,26 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
 use futures::stream::{FusedStream, Stream};
 
-use super::completion::{Phase, Signal, WaiterSlot, Wakers};
+use super::completion::{Phase, WaiterSlot};
 use super::host_memory::ReadSlot;
-use super::native_queue::{CommandEvent, Place};
-use super::node::NodeId;
+use super::record::Record;
 use super::scheduler::Scheduler;
 use super::time_limit::{TimeLimit, Timeout};
 use super::waits::{self, Waiting};
 use crate::args::buffer::Buffer;
-use crate::backend::{NativeEvent, Profile};
+use crate::backend::Profile;
 use crate::error::{Error, Result, catch_and_log};
 use crate::executor::wait_for;
 use crate::process;
 use crate::process::threads::no_thread;
 use crate::sync::lock;
-
-/// State that the handles of a command, its callback and the DAG share. Its destructor may run in a
-/// driver's callback, so it owns no driver object, except until a late callback.
-pub(crate) struct Record {
-    pub(crate) signal: Signal,
-    /// Whether a handle was polled: if so, the driver is asked to call back.
-    pub(crate) awaited: AtomicBool,
-    /// Whether a handle of another launch that was fused with this one was polled. The driver calls
-    /// back for this one only.
-    pub(crate) awaited_by_others: AtomicBool,
-    scheduler: Weak<Scheduler>,
-    /// Index and serial of the node; zero before it is added.
-    node: AtomicU32,
-    serial: AtomicU64,
-    /// Index of the native queue plus one, [`ON_NO_QUEUE`] or [`ARRIVED`]; zero before the command is given to the
-    /// device.
-    native_queue: AtomicU32,
-    position: AtomicU64,
-    /// Outcome and leftovers. Boxed: there are many records, and most have none.
-    remains: OnceLock<Box<Remains>>,
-}
-
-/// Data about a finished command, if there is more to report than success.
-struct Remains {
-    failure: Option<Error>,
-    profile: Option<Profile>,
-    /// Native event of a command that was settled before its callback came, stored until the callback.
-    armed_event: Mutex<Option<Arc<dyn NativeEvent>>>,
-}
-
-/// Value of `Record::native_queue` for a command that is given to the device in pieces, on no single queue.
-const ON_NO_QUEUE: u32 = u32::MAX;
-
-/// Value of `Record::native_queue` for a command of a copy between devices that waits for the other device only.
-const ARRIVED: u32 = u32::MAX - 1;
-
-impl Record {
-    pub(crate) fn new(scheduler: Weak<Scheduler>) -> Arc<Self> {
-        Arc::new(Self {
-            signal: Signal::new(),
-            awaited: AtomicBool::new(false),
-            awaited_by_others: AtomicBool::new(false),
-            scheduler,
-            node: AtomicU32::new(0),
-            serial: AtomicU64::new(0),
-            native_queue: AtomicU32::new(0),
-            position: AtomicU64::new(0),
-            remains: OnceLock::new(),
-        })
-    }
-
-    pub(crate) fn scheduler(&self) -> Option<Arc<Scheduler>> {
-        self.scheduler.upgrade()
-    }
-
-    pub(crate) fn weak_scheduler(&self) -> Weak<Scheduler> {
-        self.scheduler.clone()
-    }
-
-    pub(crate) fn set_node(&self, id: NodeId) {
-        let (index, serial) = id.to_parts();
-        self.node.store(index, Relaxed);
-        self.serial.store(serial, Release);
-    }
-
-    pub(crate) fn node(&self) -> Option<NodeId> {
-        let serial = self.serial.load(Acquire);
-        (serial > 0).then(|| NodeId::from_parts(self.node.load(Relaxed), serial))
-    }
-
-    pub(crate) fn set_place(&self, place: Place) {
-        self.position.store(place.position, Relaxed);
-        self.native_queue.store(place.native_queue as u32 + 1, Release);
-    }
-
-    pub(crate) fn place(&self) -> Option<Place> {
-        let native_queue = self.native_queue.load(Acquire);
-        if native_queue >= ARRIVED {
-            return None;
-        }
-        let position = self.position.load(Relaxed);
-        native_queue
-            .checked_sub(1)
-            .map(|native_queue| Place { native_queue: native_queue as usize, position })
-    }
-
-    /// Marks the command as given to the device in pieces, on no single native queue.
-    pub(crate) fn set_on_no_queue(&self) {
-        self.native_queue.store(ON_NO_QUEUE, Release);
-    }
-
-    /// Marks the command as waiting for the other device of a copy. It counts as given to its own.
-    pub(crate) fn set_arrived(&self) {
-        self.native_queue.store(ARRIVED, Release);
-    }
-
-    /// Returns whether the command may still wait for a host future.
-    pub(crate) fn may_wait_for_host(&self) -> bool {
-        matches!(self.native_queue.load(Acquire), 0 | ARRIVED)
-    }
-
-    /// Returns whether the command was given to the device.
-    pub(crate) fn is_dispatched(&self) -> bool {
-        self.native_queue.load(Acquire) != 0
-    }
-
-    /// Settles the command with its outcome, unless it is settled already, and collects the waiters to wake.
-    /// Returns the native event if the driver is done with it; if its callback is still to come, the event is
-    /// stored until then.
-    pub(crate) fn settle(
-        &self,
-        outcome: Result<()>,
-        profile: Option<Profile>,
-        native: Option<CommandEvent>,
-        wakers: &mut Wakers,
-    ) -> Option<Arc<dyn NativeEvent>> {
-        let (armed, done) = match native {
-            Some(CommandEvent { event, armed: true }) => (Some(event), None),
-            Some(CommandEvent { event, armed: false }) => (None, Some(event)),
-            None => (None, None),
-        };
-        let failure = outcome.err();
-        if failure.is_some() || profile.is_some() || armed.is_some() {
-            let armed_event = Mutex::new(armed);
-            // Fails if the command was canceled: its waiters have the error already.
-            let _ = self.remains.set(Box::new(Remains { failure, profile, armed_event }));
-        }
-        let called_back = self.signal.settle(wakers);
-        if called_back { self.take_armed_event() } else { done }
-    }
-
-    /// Takes the stored native event, once the late callback has come.
-    pub(crate) fn take_armed_event(&self) -> Option<Arc<dyn NativeEvent>> {
-        lock(&self.remains.get()?.armed_event).take()
-    }
-
-    fn outcome(&self) -> Option<Result<()>> {
-        let is_settled = self.signal.phase() == Phase::Settled;
-        let failure = || self.remains.get()?.failure.clone();
-        is_settled.then(|| failure().map_or(Ok(()), Err))
-    }
-}
 
 /// Progress of a command.
 ///
@@ -253,14 +107,14 @@ impl Event {
 
     /// Returns whether the command was submitted to that scheduler.
     pub(crate) fn belongs_to(&self, scheduler: &Scheduler) -> bool {
-        std::ptr::eq(self.record.scheduler.as_ptr(), scheduler)
+        std::ptr::addr_eq(self.record.owner().as_ptr(), scheduler)
     }
 
     /// Runs the launches of the fusion scope if the command is a launch of one that still collects.
     /// `cause` names the command or wait that needs it, for messages.
     pub(crate) fn release_group(&self, cause: &str) {
         if !self.record.is_dispatched()
-            && let Some(scheduler) = self.record.scheduler()
+            && let Some(scheduler) = Scheduler::of_command(&self.record)
         {
             scheduler.release_group_of(&self.record, cause);
         }
@@ -335,7 +189,7 @@ impl Event {
         if process::is_forked() {
             return false;
         }
-        self.record.scheduler().is_some_and(|scheduler| scheduler.cancel(&self.record))
+        Scheduler::of_command(&self.record).is_some_and(|scheduler| scheduler.cancel(&self.record))
     }
 
     /// Returns when the command was queued, submitted, started and ended. `None` if the command has not
@@ -357,7 +211,7 @@ impl Event {
     /// ```
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
-        self.record.remains.get()?.profile
+        self.record.profile()
     }
 
     /// Blocks the thread until the command has finished. This is for hosts that are not asynchronous. A
@@ -388,7 +242,7 @@ impl Event {
             let settled = event.poll_settled(context);
             if settled.is_pending()
                 && registration.is_none()
-                && let Some(scheduler) = event.record.scheduler()
+                && let Some(scheduler) = Scheduler::of_command(&event.record)
             {
                 let waits = &scheduler.shared().waits;
                 registration = Some(waits.register("`Event::wait`", &event.record));
@@ -415,7 +269,7 @@ impl Event {
         let mut deadline = None;
         if self.slot == WaiterSlot::None
             && !self.record.awaited.load(SeqCst)
-            && let Some(scheduler) = self.record.scheduler.upgrade()
+            && let Some(scheduler) = Scheduler::of_command(&self.record)
         {
             deadline = scheduler.end_of_spin();
             scheduler.settle_if_ended(&self.record, deadline);
@@ -423,7 +277,7 @@ impl Event {
         let mut phase = self.record.signal.register(&mut self.slot, context.waker());
         if phase == Phase::Pending
             && !self.record.awaited.swap(true, SeqCst)
-            && let Some(scheduler) = self.record.scheduler.upgrade()
+            && let Some(scheduler) = Scheduler::of_command(&self.record)
         {
             scheduler.watch(&self.record);
             // A command that is not on the device may wait for this very thread.
@@ -431,7 +285,7 @@ impl Event {
             phase = self.record.signal.spin_until(deadline);
         }
         if phase == Phase::Fired
-            && let Some(scheduler) = self.record.scheduler.upgrade()
+            && let Some(scheduler) = Scheduler::of_command(&self.record)
         {
             scheduler.settle_soon(&self.record);
             phase = self.record.signal.phase();

@@ -12,9 +12,11 @@ use std::task::{Context, Poll, ready};
 use bytemuck::Pod;
 use kiln_spirv::Access;
 
-use super::event::{Event, Record};
+use super::event::Event;
 use super::handle::Queue;
 use super::map_work::MappedAddress;
+use super::record::Record;
+use super::scheduler::Scheduler;
 use crate::args::buffer::Buffer;
 use crate::args::region::Region;
 use crate::error::{Error, ErrorKind, Result};
@@ -238,7 +240,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // In a forked child, the lock may be held by a thread that exists only in the parent.
         if !process::is_forked()
-            && let Some(scheduler) = self.unmap.scheduler()
+            && let Some(scheduler) = Scheduler::of_command(&self.unmap)
         {
             scheduler.release_hold(&self.unmap);
         }

@@ -2,6 +2,7 @@
 //! completion.
 
 mod accesses;
+mod check_counts;
 mod checked;
 mod command;
 mod completion;
@@ -14,11 +15,13 @@ mod fusion;
 mod graph;
 mod handle;
 mod hazard;
+mod host_future;
 mod host_memory;
 mod host_task;
 mod launch;
 mod launch_memory;
 mod launch_work;
+mod long_waits;
 mod map_work;
 mod mapping;
 mod native;
@@ -28,7 +31,9 @@ mod node;
 mod operations;
 mod range_checks;
 mod reactor;
+mod reactor_thread;
 mod ready;
+mod record;
 mod scheduler;
 mod stopwatch;
 #[cfg(test)]
@@ -51,11 +56,11 @@ pub use self::handle::Queue;
 pub(crate) use self::host_memory::OwnedElements;
 pub use self::host_task::IntoOutcome;
 pub use self::launch::Launch;
+pub(crate) use self::long_waits::Waits;
 pub use self::mapping::{Map, MapMut, Mapped, MappedMut};
 pub use self::native_command::DriverQueue;
-pub(crate) use self::reactor::Reactor;
+pub(crate) use self::reactor_thread::start_reactor;
 pub use self::ready::Ready;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};
-pub(crate) use self::waits::Waits;

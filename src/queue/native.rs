@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::event::Event;
 use super::handle::Queue;
+use super::host_future::HostFuture;
 use super::native_command::{DriverQueue, NativeWork, call_of};
-use super::waits::HostFuture;
 use super::work::Work;
 use crate::args::{ArgumentList, Arguments, Seal};
 use crate::error::Result;

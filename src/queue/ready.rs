@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::handle::Queue;
+use super::host_future::is_polling_host_future;
 use super::scheduler::{Scheduler, Ticket};
-use super::waits::is_polling_host_future;
 use crate::process;
 
 /// Future that completes once the device has room for another command, from

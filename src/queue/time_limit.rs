@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::event::Record;
+use super::record::Record;
 use super::scheduler::Scheduler;
 use super::waits::in_words;
 use crate::error::{Error, ErrorKind};

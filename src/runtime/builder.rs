@@ -14,7 +14,7 @@ use crate::backend::discovery::{self, Discovered, discover};
 use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, CompileProcesses, Disk,
-    DuplicateExports, EnvironmentOptions, LookupTrace, ManifestRecorder, Setting,
+    DuplicateExports, EnvironmentOptions, Fuser, LookupTrace, ManifestRecorder, Setting,
 };
 use crate::cache::config::{CacheConfig, Caching};
 use crate::device::{Device, Selector};
@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::{self, event_log, pin_library, resources};
 use crate::queue::{
-    FUSION_LIMIT, FusionMode, Reactor, Shared, Timeline, Waits, form_from_environment,
+    FUSION_LIMIT, FusionMode, Shared, Timeline, Waits, form_from_environment, start_reactor,
 };
 use crate::source::translate::FrontEnd;
 use crate::stats::Counters;
@@ -593,12 +593,12 @@ impl RuntimeBuilder {
         }
         let waits = Arc::<Waits>::default();
         let shared = Shared {
-            reactor: Reactor::start(waits.clone())?,
+            reactor: start_reactor(waits.clone())?,
             waits,
             host,
             counters,
             timeline: Timeline::new(),
-            graph,
+            fuser: Fuser::new(&graph),
             fusion: self.fusion.map_or_else(FusionMode::from_environment, Ok)?,
             fusion_form: form_from_environment()?,
             fusion_limit: self.fusion_limit,
@@ -611,6 +611,7 @@ impl RuntimeBuilder {
             max_in_flight: self.max_in_flight,
             profiling: self.profiling,
             spin: self.spin,
+            graph,
             shared,
         };
         Ok(Runtime { inner: Arc::new(inner), device })

@@ -327,7 +327,7 @@ impl Runtime {
         self.check_api("opencl")?;
         // SAFETY: guaranteed by the caller.
         let native = unsafe { self.inner.slots[self.device].open()?.adopt_program(object)? };
-        Ok(Program::given(&self.inner.shared.graph, self.device, native))
+        Ok(Program::given(&self.inner.graph, self.device, native))
     }
 
     /// Returns an image of Level Zero that other code created as an image with pixels of the type `P`: a
@@ -405,7 +405,7 @@ impl Runtime {
         self.check_api("level-zero")?;
         // SAFETY: guaranteed by the caller.
         let native = unsafe { self.inner.slots[self.device].open()?.adopt_program(object)? };
-        Ok(Program::given(&self.inner.shared.graph, self.device, native))
+        Ok(Program::given(&self.inner.graph, self.device, native))
     }
 
     /// Fails if the device is not reached through the API of an object that was given.

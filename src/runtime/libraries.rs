@@ -54,7 +54,7 @@ impl Runtime {
     /// ```
     pub fn register(&self, library: &Module) -> Result<bool> {
         process::check()?;
-        self.inner.shared.graph.register(library)
+        self.inner.graph.register(library)
     }
 
     /// Unregisters a device library that was [registered](Self::register) or [preloaded](Self::preload):
@@ -75,7 +75,7 @@ impl Runtime {
     /// ```
     #[expect(clippy::must_use_candidate, reason = "callers may ignore whether it was registered")]
     pub fn unregister(&self, library: &Module) -> bool {
-        !process::is_forked() && self.inner.shared.graph.unregister(library)
+        !process::is_forked() && self.inner.graph.unregister(library)
     }
 
     /// Preloads a module: its exports replace those of the same name in device libraries, for every program
@@ -108,7 +108,7 @@ impl Runtime {
     /// ```
     pub fn preload(&self, module: &Module) -> Result<bool> {
         process::check()?;
-        self.inner.shared.graph.preload(module)
+        self.inner.graph.preload(module)
     }
 
     /// Attaches the device libraries of a plug-in: their exports resolve imports that no other library
@@ -134,7 +134,7 @@ impl Runtime {
     /// ```
     pub fn attach(&self, plug_in: &PluginLibraries) -> Result<Attached> {
         process::check()?;
-        Ok(Attached::new(self.inner.shared.graph.clone(), plug_in.clone()))
+        Ok(Attached::new(self.inner.graph.clone(), plug_in.clone()))
     }
 
     /// Returns the device libraries that programs of this runtime are linked with, in the order in which
@@ -155,7 +155,7 @@ impl Runtime {
         if process::is_forked() {
             return Vec::new();
         }
-        self.inner.shared.graph.device_libraries()
+        self.inner.graph.device_libraries()
     }
 
     /// Opens a module and registers it as a device library.
@@ -174,7 +174,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenModule {
-        let (graph, path) = (self.inner.shared.graph.clone(), path.into());
+        let (graph, path) = (self.inner.graph.clone(), path.into());
         OpenModule::new(async move {
             let module = Module::open(&path).await?;
             graph.register(&module).map_err(|error| error.within(path.display()))?;

@@ -244,7 +244,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn record_manifest(&self, path: impl Into<PathBuf>) -> RecordManifest {
-        let (path, graph) = (path.into(), Arc::clone(&self.inner.shared.graph));
+        let (path, graph) = (path.into(), Arc::clone(&self.inner.graph));
         let started = process::check();
         RecordManifest::new(async move {
             started?;
@@ -286,7 +286,7 @@ impl Runtime {
     /// ```
     pub fn warm(&self, manifest: &BuildManifest) -> Warm {
         Warm {
-            graph: Arc::clone(&self.inner.shared.graph),
+            graph: Arc::clone(&self.inner.graph),
             manifest: manifest.clone(),
             mode: WarmMode::Memory,
             devices: Vec::new(),

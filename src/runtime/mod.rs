@@ -19,7 +19,7 @@ use bytemuck::Pod;
 use crate::args::buffer::Buffer;
 use crate::args::region::{Contents, Storage};
 use crate::backend::DeviceSlot;
-use crate::build_graph::BuildRequest;
+use crate::build_graph::{BuildGraph, BuildRequest};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::executor::{Priority, pause};
@@ -76,6 +76,7 @@ struct Inner {
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     spin: Duration,
+    graph: Arc<BuildGraph>,
     shared: Shared,
 }
 
@@ -146,8 +147,8 @@ named_future! {
 impl Runtime {
     /// Returns the build graph and the position of this handle's device in it.
     #[cfg(feature = "internal")]
-    pub(crate) fn graph(&self) -> (&Arc<crate::build_graph::BuildGraph>, usize) {
-        (&self.inner.shared.graph, self.device)
+    pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
+        (&self.inner.graph, self.device)
     }
 
     /// Returns all devices, in the order of discovery.
@@ -219,12 +220,12 @@ impl Runtime {
     /// ```
     pub fn on(&self, device: &Device) -> Starting {
         let inner = self.inner.clone();
-        let position = inner.shared.graph.position(device);
+        let position = inner.graph.position(device);
         Starting::new(async move {
             let device = position?;
             let slot = inner.slots[device].clone();
             let open = move || slot.open().map(drop);
-            inner.shared.graph.pool().threads().run(Priority::Short, open).await??;
+            inner.graph.pool().threads().run(Priority::Short, open).await??;
             Ok(Self { inner, device })
         })
     }
@@ -249,7 +250,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn build(&self, module: &Module) -> BuildRequest {
-        BuildRequest::new(self.inner.shared.graph.clone(), self.device, module)
+        BuildRequest::new(self.inner.graph.clone(), self.device, module)
     }
 
     /// Creates a queue. Queues cost nothing and impose no order; see [`Queue`].
@@ -405,7 +406,7 @@ impl Runtime {
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
         if !process::is_forked() {
-            self.inner.shared.graph.fill_stats(&mut stats);
+            self.inner.graph.fill_stats(&mut stats);
         }
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
@@ -470,7 +471,7 @@ impl Runtime {
         if process::is_forked() {
             return Drain::new(ready(()));
         }
-        let stored = self.inner.shared.graph.settled();
+        let stored = self.inner.graph.settled();
         Drain::new(drain(self.markers(), stored, self.inner.shared.waits.clone()))
     }
 
@@ -496,7 +497,7 @@ impl Runtime {
         if let Err(error) = process::check() {
             return DrainTimeout::new(ready(Err(error)));
         }
-        let stored = self.inner.shared.graph.settled();
+        let stored = self.inner.graph.settled();
         DrainTimeout::new(drain_within(self.markers(), stored, pause(limit), limit))
     }
 

@@ -65,6 +65,6 @@ impl Runtime {
     /// # }
     /// ```
     pub fn progress(&self) -> Progress {
-        Progress(GuardedStream::new(self.inner.shared.graph.progress().changes()))
+        Progress(GuardedStream::new(self.inner.graph.progress().changes()))
     }
 }

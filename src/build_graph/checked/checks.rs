@@ -9,16 +9,15 @@ use kiln_spirv::Access;
 
 use super::Checked;
 use super::analysis::Analysis;
-use super::kernels::graph_of;
+use super::ended::graph_of;
 use super::shape::{ArgumentRegion, ArgumentShape, LaunchShape, overlap, regions};
 use super::variant::Variant;
 use crate::args::ArgumentList;
 use crate::build_graph::built::ResolvedKernel;
-use crate::build_graph::fusion::MAX_PRIVATE_BYTES;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::shared_outcome::SharedOutcome;
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, MAX_PRIVATE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::sync::lock;

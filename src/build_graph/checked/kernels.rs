@@ -1,7 +1,7 @@
 //! Builds of checked programs, and checks of single kernels.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::analysis::{Analysed, Analysis, analysable};
 use super::checks::Checks;
@@ -176,23 +176,6 @@ impl BuildGraph {
             Err(error) => completed(Err(error)),
         }
     }
-}
-
-/// Returns the graph of a program's runtime.
-///
-/// # Errors
-///
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the runtime has ended.
-pub(in crate::build_graph) fn graph_of(
-    graph: &Weak<BuildGraph>,
-    kernel: &str,
-) -> Result<Arc<BuildGraph>> {
-    graph.upgrade().ok_or_else(|| runtime_ended(kernel))
-}
-
-/// Returns the error for a kernel whose runtime has ended.
-pub(super) fn runtime_ended(kernel: &str) -> Error {
-    Error::invalid(format!("`{kernel}` cannot be checked: the runtime of its program has ended"))
 }
 
 impl RequestedProgram {

@@ -11,6 +11,7 @@
 //! * [`analysis`]: a program's kernel, prepared for the check.
 //! * [`plan`]: the plan of the checked program.
 //! * [`checks`]: verdicts of one kernel, with those of recent launches.
+//! * [`ended`]: the error for kernels whose runtime has ended.
 //! * [`shape`]: the part of a launch that its verdict depends on.
 //! * [`sources`]: the lines of the source that findings about OpenCL C name.
 //! * [`variant`]: variants with guards and offsets, as nodes of the graph.
@@ -19,6 +20,7 @@
 
 mod analysis;
 mod checks;
+mod ended;
 mod kernels;
 mod offsets;
 mod plan;
@@ -28,8 +30,7 @@ mod sources;
 mod variant;
 
 pub(crate) use checks::{Checks, Decision};
-pub(super) use kernels::graph_of;
-pub(super) use program::CheckedKernels;
+pub(super) use ended::graph_of;
 pub use program::{CheckedBuild, CheckedBuildRequest, CheckedProgram};
 pub(crate) use shape::LaunchShape;
 pub(crate) use variant::Variant;

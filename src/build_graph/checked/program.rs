@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use super::kernels::runtime_ended;
+use super::ended::runtime_ended;
 use crate::build_graph::built::unknown_kernel;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::link::LinkedSymbol;
@@ -39,11 +39,29 @@ use crate::process;
 #[must_use = "nothing is built until the request is awaited or started"]
 pub struct CheckedBuildRequest(BuildRequest);
 
-impl CheckedBuildRequest {
-    pub(in crate::build_graph) fn new(request: BuildRequest) -> Self {
-        Self(request)
+impl BuildRequest {
+    /// Builds a [`CheckedProgram`](crate::CheckedProgram) instead: one whose kernels are analysed and can be launched
+    /// without `unsafe`.
+    ///
+    /// The program is built from the SPIR-V that is analysed. OpenCL C is translated for this: if clang or llvm-spirv is
+    /// missing or refuses the text, the build fails. Kernels that cannot be checked disable no others.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let program = rt.build(&module).checked().await?;
+    /// let blur = program.kernel("blur")?; // no `unsafe`
+    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checked(self) -> CheckedBuildRequest {
+        CheckedBuildRequest(self)
     }
+}
 
+impl CheckedBuildRequest {
     /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The build runs
     /// to its end even if the returned handle is dropped.
     ///

@@ -14,6 +14,7 @@
 //! leave the child: they are internal data of the compiler, made from untrusted input, and not every driver
 //! can export them.
 
+mod job_queue;
 mod message;
 mod process_worker;
 mod processes;
@@ -36,9 +37,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::process::{self, ChosenProgram, ProcessOutput, find_program};
 
+pub(super) use job_queue::{Reply, WaitingBuild};
 pub use processes::CompileProcesses;
 pub(crate) use processes::ProcessPool;
-pub(super) use processes::{Reply, WaitingBuild};
 
 /// Default maximum duration of one child process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::job_queue::{Job, JobQueue, Reply, encode_request};
 use super::message::{self, Answer, FRAME_START_BYTES, Greeting, Task, frame_len, shortened};
-use super::processes::{Job, Reply, Shared, encode_request};
 use super::{ChildOutput, Target, child_command, read_failure, read_output};
 use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::process::{ConnectedProcess, ExchangeError, ProcessOutput, threads};
@@ -28,7 +28,7 @@ const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// A worker and its process.
 struct Worker {
-    shared: Arc<Shared>,
+    queue: Arc<JobQueue>,
     /// The request that makes a process ready for the device.
     preparation: Vec<u8>,
     /// Name of the backend, for the codes of its driver.
@@ -39,9 +39,9 @@ struct Worker {
 }
 
 /// Starts a worker that is already counted.
-pub(super) fn start(shared: &Arc<Shared>, number: usize, target: &Target<'_>) {
+pub(super) fn start(queue: &Arc<JobQueue>, number: usize, target: &Target<'_>) {
     let mut worker = Worker {
-        shared: Arc::clone(shared),
+        queue: Arc::clone(queue),
         preparation: Vec::new(),
         backend: target.info.backend,
         process: None,
@@ -49,11 +49,11 @@ pub(super) fn start(shared: &Arc<Shared>, number: usize, target: &Target<'_>) {
     };
     match encode_request(target, Task::Prepare, &[]) {
         Ok(request) => worker.preparation = request,
-        Err(error) => return shared.record_failure(&error),
+        Err(error) => return queue.record_failure(&error),
     }
     let work = move || catch_and_log("a worker of compile processes", || worker.work());
     if let Err(error) = threads::start(format!("kiln-process-{number}"), work) {
-        shared.record_failure(&threads::no_thread().with_source(error));
+        queue.record_failure(&threads::no_thread().with_source(error));
     }
 }
 
@@ -67,28 +67,28 @@ impl Worker {
                         self.set_ready(true);
                     }
                     Err(_) if self.is_stopped() => return,
-                    Err(error) => return self.shared.record_failure(&error),
+                    Err(error) => return self.queue.record_failure(&error),
                 }
             }
             let Some(job) = self.next_job() else { return };
             let reply = self.compile(&job);
             // The build may be gone.
             let _ = job.reply.send(reply);
-            if self.process.is_none() && !self.shared.is_needed() {
+            if self.process.is_none() && !self.queue.is_needed() {
                 return;
             }
         }
     }
 
     fn is_stopped(&self) -> bool {
-        self.shared.lock().is_closed
+        self.queue.lock().is_closed
     }
 
     /// Counts the worker as ready or not. Builds leave their compiles to workers that are ready.
     fn set_ready(&mut self, is_ready: bool) {
         match (std::mem::replace(&mut self.is_ready, is_ready), is_ready) {
-            (false, true) => self.shared.record_ready(),
-            (true, false) => self.shared.record_unready(),
+            (false, true) => self.queue.record_ready(),
+            (true, false) => self.queue.record_unready(),
             _ => {}
         }
     }
@@ -96,7 +96,7 @@ impl Worker {
     /// Waits for a job. Returns `None` if the worker is to end.
     fn next_job(&mut self) -> Option<Job> {
         let since = Instant::now();
-        let mut state = self.shared.lock();
+        let mut state = self.queue.lock();
         loop {
             if state.is_closed {
                 return None;
@@ -108,7 +108,7 @@ impl Worker {
             if has_ended || since.elapsed() >= IDLE_LIMIT {
                 return None;
             }
-            let waited = self.shared.changed.wait_timeout(state, CHECK_INTERVAL);
+            let waited = self.queue.changed.wait_timeout(state, CHECK_INTERVAL);
             state = ignore_poison(waited).0;
         }
     }
@@ -127,10 +127,10 @@ impl Worker {
                 Err(error) => return not_started(failure, error),
             };
             self.set_ready(true);
-            let limit = self.shared.children.limit();
+            let limit = self.queue.children.limit();
             match exchange(&mut process, &job.request, limit, || self.is_stopped()) {
                 Ok((answer, binary)) => {
-                    self.shared.counters.process_compiles.add_one();
+                    self.queue.counters.process_compiles.add_one();
                     let resident = process.resident_bytes().unwrap_or(0);
                     self.process = (resident <= MAX_RESIDENT_BYTES).then_some(process);
                     return reply(answer, binary, self.backend);
@@ -149,20 +149,20 @@ impl Worker {
     /// [`Configuration`](ErrorKind::Configuration) if there is no program for it, or one that is not a build
     /// child of this version; otherwise the errors of the system, and those of opening the device in the process.
     fn start_process(&self) -> Result<ConnectedProcess> {
-        let command = child_command(&self.shared.children.program()?);
-        let mut process = ConnectedProcess::start(command, self.shared.niceness)?;
+        let command = child_command(&self.queue.children.program()?);
+        let mut process = ConnectedProcess::start(command, self.queue.niceness)?;
         let mut received = Vec::new();
         match self.greet(&mut process, &mut received) {
             Ok(()) if received != own_greeting() => {
                 Err(self.end_process(process, ExchangeError::Closed, &received))
             }
             Ok(()) => {
-                let limit = self.shared.children.limit();
+                let limit = self.queue.children.limit();
                 let prepared =
                     exchange(&mut process, &self.preparation, limit, || self.is_stopped());
                 match prepared {
                     Ok((Answer::Made { .. }, _)) => {
-                        self.shared.record_start();
+                        self.queue.record_start();
                         Ok(process)
                     }
                     Ok((Answer::Failed(failure) | Answer::Unreturned(failure), _)) => {
@@ -181,7 +181,7 @@ impl Worker {
         process: &mut ConnectedProcess,
         received: &mut Vec<u8>,
     ) -> std::result::Result<(), ExchangeError> {
-        let deadline = Instant::now() + self.shared.children.limit();
+        let deadline = Instant::now() + self.queue.children.limit();
         let is_stopped = || self.is_stopped();
         process.receive(received, Greeting::FIXED_BYTES, deadline, is_stopped)?;
         let length = Greeting::FIXED_BYTES + Greeting::version_len(received);
@@ -240,7 +240,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // The process ends before the worker is no longer counted.
         self.process = None;
-        self.shared.record_end(self.is_ready);
+        self.queue.record_end(self.is_ready);
     }
 }
 

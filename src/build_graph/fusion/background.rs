@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use async_lock::SemaphoreGuardArc;
 use kiln_compiler::fusion::{Launches, Part};
 
+use super::fuser::Fuser;
 use super::group::{Further, LaunchGroup};
 use super::known::Fusion;
 use super::material::Material;
 use super::trial::Progress;
-use crate::build_graph::graph::BuildGraph;
 use crate::executor::pause;
 use crate::sync::lock;
 
@@ -19,13 +19,13 @@ use crate::sync::lock;
 const MAX_DEFERENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-impl BuildGraph {
+impl Fuser {
     /// Waits for the turn to build a fused kernel for which launches do not wait: one at a time on each device, and
     /// after the other builds that wait.
     pub(super) async fn background_turn(&self, device: usize) -> SemaphoreGuardArc {
-        let turn = self.background_builds(device).acquire_arc().await;
+        let turn = self.background_builds[device].acquire_arc().await;
         let start = Instant::now();
-        while self.progress().has_waiting() && start.elapsed() < MAX_DEFERENCE {
+        while self.graph.progress().has_waiting() && start.elapsed() < MAX_DEFERENCE {
             if let Err(error) = pause(LOOK).await {
                 tracing::debug!(%error, "a fused kernel is built before other programs");
                 break;
@@ -39,7 +39,7 @@ impl BuildGraph {
         for at in 0..fusion.groups.len() {
             for kernel in std::mem::take(&mut *lock(&fusion.groups[at].further)) {
                 let Further { way, group, form } = kernel;
-                let (graph, material) = (Arc::clone(self), Arc::clone(material));
+                let (fuser, material) = (Arc::clone(self), Arc::clone(material));
                 let background = Arc::clone(fusion);
                 let build = async move {
                     let find = move |launches: &Launches<'_>| {
@@ -47,10 +47,10 @@ impl BuildGraph {
                         let slots = candidate.group.slots.clone();
                         Some(vec![Part { slots, candidates: vec![candidate] }])
                     };
-                    let parts = graph.find_parts(&material, &background.values, find).await;
-                    graph.add_way(&background.groups[at], way, &material, parts).await;
+                    let parts = fuser.find_parts(&material, &background.values, find).await;
+                    fuser.add_way(&background.groups[at], way, &material, parts).await;
                 };
-                if let Err(error) = self.builds().spawn(build) {
+                if let Err(error) = self.graph.builds().spawn(build) {
                     tracing::debug!(%error, "a way to run launches is not tried");
                     self.drop_out(&fusion.groups[at], way);
                 }
@@ -79,14 +79,14 @@ impl BuildGraph {
     fn try_split(self: &Arc<Self>, fusion: &Arc<Fusion>, group: usize, split: usize) {
         let own = &fusion.groups[group];
         let Some(material) = own.material() else { return self.drop_out(own, split) };
-        let (graph, background) = (Arc::clone(self), Arc::clone(fusion));
+        let (fuser, background) = (Arc::clone(self), Arc::clone(fusion));
         let slots = own.slots.clone();
         let build = async move {
             let find = move |launches: &Launches<'_>| launches.split(&slots).map(Vec::from);
-            let parts = graph.find_parts(&material, &background.values, find).await;
-            graph.add_way(&background.groups[group], split, &material, parts).await;
+            let parts = fuser.find_parts(&material, &background.values, find).await;
+            fuser.add_way(&background.groups[group], split, &material, parts).await;
         };
-        if let Err(error) = self.builds().spawn(build) {
+        if let Err(error) = self.graph.builds().spawn(build) {
             tracing::debug!(%error, "a way to run launches is not tried");
             self.drop_out(own, split);
         }
@@ -127,16 +127,16 @@ impl BuildGraph {
         let times = group.end_trials();
         tracing::debug!(launches = ?group.slots, ?times, "the trials have ended");
         let Some(timing) = group.timing.clone().filter(|_| !times.is_empty()) else { return };
-        self.record_choice(&timing, &times);
-        let Some(pending) = self.disk().map(|disk| disk.begin()) else { return };
-        let graph = Arc::clone(self);
+        self.graph.record_choice(&timing, &times);
+        let Some(pending) = self.graph.disk().map(|disk| disk.begin()) else { return };
+        let graph = Arc::clone(&self.graph);
         let save = async move {
             let Some(disk) = graph.disk() else { return };
             timing.save(disk.store(), &times).await;
             disk.store().keep_limits().await;
             drop(pending);
         };
-        if let Err(error) = self.builds().spawn(save) {
+        if let Err(error) = self.graph.builds().spawn(save) {
             tracing::debug!(%error, "the times of fused kernels are not stored");
         }
     }

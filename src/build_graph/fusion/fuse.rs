@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use kiln_compiler::fusion::FusionReport;
 
-use super::attempt::KernelInBuild;
+use super::attempts::KernelInBuild;
+use super::fuser::Fuser;
 use super::group::LaunchGroup;
 use super::known::Fusion;
 use super::material::{Found, FusionRequest, Material, is_permanent, reason_of};
 use super::query::Query;
 use super::values::Values;
-use crate::build_graph::graph::BuildGraph;
 use crate::error::{Error, ErrorKind, Result};
 
-impl BuildGraph {
+impl Fuser {
     /// Returns the known result for the launches. Does not block.
     pub(crate) fn known_fusion(&self, query: &Query) -> Option<Arc<Fusion>> {
-        self.fusions().get(query)
+        self.known.get(query)
     }
 
     /// Determines whether the launches can run as one kernel or as several, and builds the kernels.
@@ -26,7 +26,7 @@ impl BuildGraph {
     /// Transient errors, for which a later attempt may succeed. Launches that cannot be fused are a result, not
     /// an error.
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
-        match self.fusions().get(&request.query) {
+        match self.known.get(&request.query) {
             Some(known) => Ok(known),
             None => self.new_fusion(&request, &KernelInBuild::default()).await,
         }
@@ -41,14 +41,14 @@ impl BuildGraph {
         let FusionRequest { query, plan, .. } = request;
         match self.attempt(request, in_build).await {
             Ok((fusion, material)) => {
-                let fusion = self.fusions().keep(query, fusion);
+                let fusion = self.known.keep(query, fusion);
                 self.try_further(&material, &fusion);
                 Ok(fusion)
             }
             Err(error) if is_permanent(&error) => {
                 let report = FusionReport::refused(plan, reason_of(&error));
                 let fusion = Fusion::refused(Values::fixed_by(plan), report);
-                Ok(self.fusions().keep(query, fusion))
+                Ok(self.known.keep(query, fusion))
             }
             Err(error) => Err(error),
         }
@@ -60,7 +60,7 @@ impl BuildGraph {
         request: &FusionRequest,
         in_build: &KernelInBuild,
     ) -> Result<(Fusion, Arc<Material>)> {
-        if !self.device(request.device).fuses {
+        if !self.graph.device(request.device).fuses {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "kernels of a simulated device are closures, which are fused only if \

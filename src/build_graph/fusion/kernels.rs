@@ -4,22 +4,21 @@ use std::sync::Arc;
 
 use kiln_compiler::fusion::{Candidate, Fused, FusionForm, Group, Launches, Part, Place};
 
+use super::fuser::Fuser;
 use super::group::{Further, LaunchGroup};
 use super::material::Material;
 use super::timing::Times;
 use super::trial::ONE_BY_ONE;
 use super::values::Values;
 use super::way::{FusedKernel, Step, Way};
-use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
-use crate::build_graph::outcome::Outcome;
 use crate::build_graph::spec::BuildSpec;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::executor::Priority;
 use crate::source::module::Module;
 use crate::sync::lock;
 
-impl BuildGraph {
+impl Fuser {
     /// Creates the group of a part, with the kernel that is expected to be the best or, if the times of the
     /// ways are known, with the fastest way. The kernels in `further` are [tried](Self::try_further) later.
     pub(super) async fn launch_group(
@@ -34,16 +33,16 @@ impl BuildGraph {
         let Some(first) = candidates.into_iter().next() else { return Ok(group) };
         if material.is_tried {
             let timing = Arc::new(material.timing(
-                self.device_key(material.device),
+                self.graph.device_key(material.device),
                 &group.slots,
                 &first,
             )?);
             group.timing = Some(Arc::clone(&timing));
-            if let Some(disk) = self.disk()
+            if let Some(disk) = self.graph.disk()
                 && let Some(times) = timing.load(disk.store()).await
                 && self.restore(material, values, &group, &times).await
             {
-                self.record_choice(&timing, &times);
+                self.graph.record_choice(&timing, &times);
                 return Ok(group);
             }
         }
@@ -110,7 +109,7 @@ impl BuildGraph {
             let exceeded_limit = |fused: &Fused| material.exceeded_limit(fused);
             run(&material.launches(&exceeded_limit))
         };
-        self.pool_for(is_untrusted).threads().run(Priority::Short, compile).await
+        self.graph.pool_for(is_untrusted).threads().run(Priority::Short, compile).await
     }
 
     /// Returns the parts that `find` finds on a worker, if their kernels hold wherever a result with the
@@ -173,10 +172,10 @@ impl BuildGraph {
         let mut spec = BuildSpec::new(module, material.device);
         spec.set_all_options(sources.first().map_or("", |source| source.options.as_str()));
         let built = match is_text {
-            true => self.build_as_text(spec).await,
-            false => self.request(spec).completed().await,
+            true => self.graph.build_as_text(spec).await,
+            false => self.graph.request(spec).completed().await,
         };
-        let kernel = Kernel::of_fused(&built?, &fused.kernel, &Arc::downgrade(self))?;
+        let kernel = Kernel::of_fused(&built?, &fused.kernel, &Arc::downgrade(&self.graph))?;
         let place = |places: &Vec<Place>| {
             let &Place { slot, argument } = places.first()?;
             Some(Place { slot: *members.get(slot)?, argument })
@@ -194,24 +193,5 @@ impl BuildGraph {
             internalized,
             recomputed,
         })
-    }
-
-    /// Builds a module that Kiln made of OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
-    /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
-    /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
-    /// from the same code in SPIR-V.
-    pub(in crate::build_graph) async fn build_as_text(
-        self: &Arc<Self>,
-        spec: BuildSpec,
-    ) -> Outcome {
-        let mut text = spec.clone();
-        text.prefer_text();
-        match self.request(text).completed().await {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
-                self.request(spec).completed().await
-            }
-            built => built,
-        }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Selection(pub(crate) SmallVec<[SelectedWay; 2]>);
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 
 /// Cache of the scopes whose result is known.
-pub(crate) struct Fusions {
+pub(super) struct Fusions {
     known: Cache<query::Key, Variants, foldhash::fast::RandomState>,
     /// Results that keep the input for trying their launches as two parts, the latest last.
     with_material: Mutex<VecDeque<Weak<Fusion>>>,
@@ -50,7 +50,7 @@ const MAX_VARIANTS: usize = 16;
 const MAX_MATERIALS: usize = 64;
 
 impl Fusions {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let known = Cache::builder()
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(MAX_PLANS)
@@ -59,7 +59,7 @@ impl Fusions {
     }
 
     /// Drops all results, and with them their programs.
-    pub(in crate::build_graph) fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.known.invalidate_all();
         self.known.run_pending_tasks();
     }

@@ -9,14 +9,14 @@ use kiln_compiler::fusion::{
     Trust, Width,
 };
 
-use super::attempt::KernelInBuild;
+use super::attempts::KernelInBuild;
 use super::query::Query;
 use super::timing::Timing;
 use super::values::Values;
 use super::way::{Description, PartDescription};
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::key::DeviceKey;
-use crate::device::Limits;
+use crate::device::{Limits, MAX_PRIVATE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::module::Module;
 
@@ -91,10 +91,6 @@ pub(super) struct Found {
 
 /// Maximum number of kernels that are tried for a part at first.
 const MAX_KERNELS: usize = 8;
-
-/// Maximum number of bytes of private arrays that the work-items of a work-group on a CPU have together. CPU
-/// drivers allocate them on the stack of a thread: PoCL crashes where they exceed it.
-pub(in crate::build_graph) const MAX_PRIVATE_BYTES: usize = 2 << 20;
 
 impl Material {
     pub(super) fn available(&self) -> impl Iterator<Item = &Arc<Source>> {

@@ -12,11 +12,13 @@
 //! disk.
 
 mod attempt;
+mod attempts;
 mod background;
 mod fuse;
+mod fuser;
 mod group;
 mod kernels;
-pub(super) mod known;
+mod known;
 mod material;
 mod query;
 mod source;
@@ -25,12 +27,12 @@ mod trial;
 mod values;
 mod way;
 
-pub(super) use attempt::Attempts;
-pub(crate) use attempt::{Awaited, Overdue};
+pub(crate) use attempt::Awaited;
+pub(crate) use attempts::Overdue;
+pub(crate) use fuser::Fuser;
 pub(crate) use group::{Policy, SelectedWay};
 pub(crate) use known::{Fusion, Selection};
 pub(crate) use material::FusionRequest;
-pub(super) use material::MAX_PRIVATE_BYTES;
 pub(crate) use query::Query;
 pub(super) use timing::{Times, Timing};
 pub(crate) use trial::ONE_BY_ONE;

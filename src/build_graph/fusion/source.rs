@@ -8,17 +8,17 @@ use kiln_spirv::Module;
 use kiln_spirv::edit::Section;
 use rspirv::spirv::{Decoration, Op};
 
-use super::attempt::KernelInBuild;
+use super::attempts::KernelInBuild;
+use super::fuser::Fuser;
 use super::material::{FusionRequest, Material, Source, is_permanent};
 use crate::build_graph::built::ResolvedKernel;
-use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::device::{DeviceKind, ModuleFormat};
 use crate::error::{Error, Result};
 use crate::executor::Priority;
 use crate::source::translate::{Names, options_for_device};
 
-impl BuildGraph {
+impl Fuser {
     /// Reads the modules of the request's kernels.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl BuildGraph {
                 slot.constants.clone_from(&source.constants);
             }
         }
-        let info = self.device(device);
+        let info = self.graph.device(device);
         let (is_gpu, limits) = (info.kind == DeviceKind::Gpu, info.limits.clone());
         Ok(Material {
             plan,
@@ -98,8 +98,8 @@ impl BuildGraph {
         for input in plan.inputs() {
             let input = input.clone().untrusted_if(is_untrusted);
             modules.push(match plan.inputs() {
-                [_] => self.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
-                _ => self.spirv_of(&input, plan.device()).await?,
+                [_] => self.graph.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
+                _ => self.graph.spirv_of(&input, plan.device()).await?,
             });
         }
         let is_text = plan.format() == ModuleFormat::OpenClC;
@@ -117,7 +117,7 @@ impl BuildGraph {
         }
         let options = without_relaxed(&options);
         let plan = plan.with_modules(modules);
-        let device = self.slot(&plan).handle().clone();
+        let device = self.graph.slot(&plan).handle().clone();
         let read = move || {
             plan.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
@@ -133,7 +133,7 @@ impl BuildGraph {
                 })
             })
         };
-        self.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
+        self.graph.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
     }
 }
 

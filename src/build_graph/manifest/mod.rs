@@ -5,6 +5,7 @@
 //! their own.
 
 mod describe;
+mod record;
 mod recorder;
 mod restore;
 mod warm;

@@ -1,4 +1,4 @@
-//! Recorder of a build manifest: writes down what a graph builds and uses, behind its work.
+//! Recorder of a build manifest: writes down what a graph [builds and uses](super::record), behind its work.
 //!
 //! The number of uses of an entry is written when it reaches a power of two, and when the recording settles or
 //! ends. So the file stays small, and a crash loses at most half of the uses.
@@ -9,11 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::describe::{device_line, module_line, program_line};
-use crate::build_graph::fusion::{Times, Timing};
-use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::key::DeviceKey;
 use crate::build_graph::line_writer::LineWriter;
-use crate::build_graph::outcome::Answer;
 use crate::build_graph::plan::BuildPlan;
 use crate::cache::manifest::line::{Line, SessionId, SessionLine, UsesLine};
 use crate::digest::{BuildKey, Digest};
@@ -23,7 +20,7 @@ use crate::sync::lock;
 
 /// Recording of a build manifest by one graph.
 pub(crate) struct ManifestRecorder {
-    writer: LineWriter,
+    pub(super) writer: LineWriter,
     session: SessionId,
     start: Instant,
     known: Mutex<Known>,
@@ -31,7 +28,7 @@ pub(crate) struct ManifestRecorder {
 
 /// Contents of the file.
 #[derive(Default)]
-struct Known {
+pub(super) struct Known {
     devices: HashSet<[u8; 8]>,
     modules: HashSet<Digest>,
     uses: HashMap<BuildKey, Uses>,
@@ -74,7 +71,13 @@ impl ManifestRecorder {
     }
 
     /// Records the use of a program that exists.
-    fn note_program(&self, plan: &BuildPlan, key: BuildKey, device: &DeviceKey, time: Instant) {
+    pub(super) fn note_program(
+        &self,
+        plan: &BuildPlan,
+        key: BuildKey,
+        device: &DeviceKey,
+        time: Instant,
+    ) {
         self.note(key, device, time, |known| {
             for input in plan.inputs() {
                 if known.modules.insert(input.module().digest()) {
@@ -87,7 +90,7 @@ impl ManifestRecorder {
 
     /// Records the use of an entry, which was requested at `time`. `describe` returns its line when it is used
     /// for the first time.
-    fn note(
+    pub(super) fn note(
         &self,
         key: BuildKey,
         device: &DeviceKey,
@@ -153,52 +156,5 @@ impl Drop for ManifestRecorder {
             return;
         }
         self.write_uses();
-    }
-}
-
-impl BuildGraph {
-    /// Records the use of a plan's program in the build manifests, once the program exists.
-    pub(in crate::build_graph) fn record_use(self: &Arc<Self>, plan: BuildPlan, answer: &Answer) {
-        if !plan.is_stored() {
-            return;
-        }
-        let (key, time) = (self.key(&plan), Instant::now());
-        match answer {
-            Answer::Refused(_) | Answer::Kept(Err(_)) => {}
-            Answer::Kept(Ok(_)) => self.note_program(&plan, key, time),
-            Answer::Building(_) | Answer::Reading(_) => {
-                let pending: Vec<_> =
-                    self.recorders().iter().map(|recorder| recorder.writer.begin()).collect();
-                let (graph, answer) = (Arc::clone(self), answer.clone());
-                let note = async move {
-                    if answer.completed().await.is_ok() {
-                        graph.note_program(&plan, key, time);
-                    }
-                    drop(pending);
-                };
-                if let Err(error) = self.builds().spawn(note) {
-                    tracing::debug!(%error, "the use of a program is not recorded");
-                }
-            }
-        }
-    }
-
-    fn note_program(&self, plan: &BuildPlan, key: BuildKey, time: Instant) {
-        let device = self.device_key(plan.device());
-        for recorder in self.recorders().iter() {
-            recorder.note_program(plan, key, device, time);
-        }
-    }
-
-    /// Records the times of ways to run launches.
-    pub(in crate::build_graph) fn record_choice(&self, timing: &Timing, times: &Times) {
-        let mut devices = self.device_positions().map(|position| self.device_key(position));
-        let Some(device) = devices.find(|device| device.folder() == timing.folder()) else {
-            return;
-        };
-        for recorder in self.recorders().iter() {
-            let line = timing.line(device, times);
-            recorder.note(line.key, device, Instant::now(), |_| Line::Choice(line));
-        }
     }
 }

@@ -15,7 +15,7 @@ use super::parts::{self, Prepared};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
 use crate::build_graph::{
-    Awaited, BuildGraph, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query,
+    Awaited, FusedKernel, Fuser, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query,
     Selection, Step,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -80,21 +80,21 @@ impl FusionLookup {
 
     /// Returns the fusion of these launches if it is known already.
     pub(super) fn known(&self) -> Option<Arc<Fusion>> {
-        self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
+        self.scheduler.shared().fuser.known_fusion(self.query.as_ref()?)
     }
 
     /// Returns the attempt to fuse these launches that scopes no longer wait for, if there is one.
     fn overdue(&self) -> Option<Overdue> {
         let shared = self.scheduler.shared();
         let wait = shared.fusion_wait(self.options.is_required);
-        shared.graph.overdue_fusion(self.query.as_ref()?, wait)
+        shared.fuser.overdue_fusion(self.query.as_ref()?, wait)
     }
 
     /// Builds the launches' programs if necessary, and fuses the launches.
     pub(super) async fn fusion(&self, snapshot: &LaunchSnapshot) -> Result<Arc<Fusion>> {
         let request = self.built_request(snapshot).await?;
         let request = FusionRequest { is_awaited: true, ..request };
-        self.scheduler.shared().graph.clone().fuse(request).await
+        self.scheduler.shared().fuser.clone().fuse(request).await
     }
 
     /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than `limit`. If `hurries` is set, this
@@ -106,7 +106,7 @@ impl FusionLookup {
         hurries: bool,
     ) -> Result<Awaited> {
         let request = self.built_request(snapshot).await?;
-        self.scheduler.shared().graph.clone().fuse_within(request, limit, hurries).await
+        self.scheduler.shared().fuser.clone().fuse_within(request, limit, hurries).await
     }
 
     /// Builds the launches' programs if necessary. The launches need them in any case.
@@ -259,9 +259,9 @@ impl Completion {
             };
             give_back(fusion, &selection, |step| blocks(step, false));
             // Kernels that do not fit would not fit the next time, either.
-            let graph = &self.queue.scheduler.shared().graph;
+            let fuser = &self.queue.scheduler.shared().fuser;
             for (group, way) in timed(&selection, |step| blocks(step, true)) {
-                graph.drop_way(fusion, group, way);
+                fuser.drop_way(fusion, group, way);
             }
         }
         if failure.is_some() {
@@ -440,7 +440,7 @@ impl Completion {
         selection: &Selection,
         group: usize,
     ) -> Option<Arc<Stopwatch>> {
-        stopwatch(&self.queue.scheduler.shared().graph, fusion, selection, group)
+        stopwatch(&self.queue.scheduler.shared().fuser, fusion, selection, group)
     }
 
     fn run_separately(&mut self) {
@@ -452,7 +452,7 @@ impl Completion {
 
 /// Returns the stopwatch of a group of launches that is selected to be timed.
 pub(crate) fn stopwatch(
-    graph: &Arc<BuildGraph>,
+    fuser: &Arc<Fuser>,
     fusion: &Arc<Fusion>,
     selection: &Selection,
     group: usize,
@@ -460,8 +460,8 @@ pub(crate) fn stopwatch(
     let selected = &selection.0[group];
     let way = selected.choice.way;
     selected.choice.is_timed.then(|| {
-        let (graph, fusion) = (Arc::clone(graph), Arc::clone(fusion));
-        let report = move |time| graph.note_run(&fusion, group, way, time);
+        let (fuser, fusion) = (Arc::clone(fuser), Arc::clone(fusion));
+        let report = move |time| fuser.note_run(&fusion, group, way, time);
         Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
     })
 }

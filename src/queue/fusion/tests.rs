@@ -91,7 +91,7 @@ fn fuse(rt: &Runtime, needs_one_kernel: bool) -> Result<Arc<Fusion>> {
             may_relax: false,
             needs_one_kernel,
         };
-        rt.queue().scheduler.shared().graph.clone().fuse(request).await
+        rt.queue().scheduler.shared().fuser.clone().fuse(request).await
     })
 }
 
@@ -132,8 +132,8 @@ fn run_trials(
             timed.insert(steps);
             let took = Duration::from_micros(micros(steps));
             let queue = rt.queue();
-            let graph = &queue.scheduler.shared().graph;
-            graph.note_run(fusion, 0, selected.choice.way, Some(took));
+            let fuser = &queue.scheduler.shared().fuser;
+            fuser.note_run(fusion, 0, selected.choice.way, Some(took));
         } else {
             // Another way is being built.
             std::thread::sleep(Duration::from_millis(1));

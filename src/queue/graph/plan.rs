@@ -13,7 +13,7 @@ use super::uses::{PlannedUse, Source};
 use crate::args::region::Region;
 use crate::backend;
 use crate::build_graph::Kernel;
-use crate::queue::checked::CheckCounts;
+use crate::queue::check_counts::CheckCounts;
 use crate::queue::hazard::{Use, Uses};
 
 /// Argument of a recorded launch.

@@ -255,12 +255,12 @@ impl FusedPlans {
 
     /// Returns the next replay, with stopwatches for the groups that are to be timed.
     fn timed(&self, queue: &Queue, selections: &[Selection], tried: FusedPlan) -> Next {
-        let graph = &queue.scheduler.shared().graph;
+        let fuser = &queue.scheduler.shared().fuser;
         let sections = self.sections.all.iter().zip(selections);
         let watches: Vec<Vec<_>> = sections
             .map(|(section, selection)| {
                 let groups = 0..selection.0.len();
-                groups.map(|group| stopwatch(graph, &section.fusion, selection, group)).collect()
+                groups.map(|group| stopwatch(fuser, &section.fusion, selection, group)).collect()
             })
             .collect();
         let timed = tried
@@ -313,8 +313,8 @@ fn replaced(
                         replaced.steps.extend(own);
                         replaced.blocked.push((number, FusionBlocker::Unfit(error)));
                         // The kernel would not fit the next time, either.
-                        let graph = &queue.scheduler.shared().graph;
-                        graph.drop_way(&section.fusion, group, selected.choice.way);
+                        let fuser = &queue.scheduler.shared().fuser;
+                        fuser.drop_way(&section.fusion, group, selected.choice.way);
                     }
                 },
             }

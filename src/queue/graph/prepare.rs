@@ -14,7 +14,7 @@ use crate::args::region::{Freed, Region};
 use crate::args::{ArgumentKind, ArgumentValue};
 use crate::backend::DeviceSlot;
 use crate::error::Result;
-use crate::queue::checked::CheckCounts;
+use crate::queue::check_counts::CheckCounts;
 use crate::queue::handle::Queue;
 use crate::queue::hazard::Use;
 use crate::queue::launch_work::LaunchWork;

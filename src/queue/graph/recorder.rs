@@ -394,7 +394,7 @@ impl Recorder {
             }
             let recorded = Arc::new(recorded);
             let shared = queue.scheduler.shared();
-            let threads = shared.graph.pool_for(false).threads();
+            let threads = shared.fuser.threads();
             if !recorded.may_fuse || shared.fusion == FusionMode::Never {
                 let own = queue.clone();
                 let prepare = move || Plans::new(&own, recorded, Unfused::Disabled);

@@ -12,7 +12,7 @@ use super::uses::Source;
 use crate::args::region::Region;
 use crate::backend::{self, CommandList, NativeEvent, Operation, OperationSource, Profile};
 use crate::error::Result;
-use crate::queue::checked::CheckCounts;
+use crate::queue::check_counts::CheckCounts;
 use crate::queue::hazard::{Use, Uses};
 use crate::queue::native_queue::TrackedQueue;
 use crate::queue::native_queue::sequence::Needs;

@@ -143,7 +143,7 @@ impl Scheduler {
             let (ticket, is_only) = self.backlog.join(waker);
             // The thread that holds the lock may have looked for producers before this one joined.
             if is_only {
-                let post = Post::Offer(Arc::downgrade(self));
+                let post = Post::Offer(self.as_owner());
                 self.shared.reactor.post(post, Urgency::Now);
             }
             return Some(ticket);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::{Scheduler, State};
 use crate::error::{Error, ErrorKind};
 use crate::queue::command::Command;
-use crate::queue::event::Record;
+use crate::queue::host_future::HostFuture;
 use crate::queue::node::{NodeId, SkipReason};
-use crate::queue::waits::HostFuture;
+use crate::queue::record::Record;
 use crate::queue::work::Work;
 
 impl Scheduler {

@@ -19,10 +19,11 @@ use super::part::Part;
 use super::{Edges, Ending, Options, Scheduler, State};
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, FusedMembers, GroupId};
-use crate::queue::event::{Event, Record};
+use crate::queue::event::Event;
 use crate::queue::hazard::{Use, Uses};
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::node::{EdgeKind, NodeId};
+use crate::queue::record::Record;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
 
@@ -223,7 +224,7 @@ impl Scheduler {
         let Some(Fused::OneNode(members)) = fused else { return };
         let FusedMembers { works, mut records, .. } = *members;
         let queue = command.queue;
-        let record = Record::new(command.record.weak_scheduler());
+        let record = Record::new(command.record.owner().clone());
         records.push(mem::replace(&mut command.record, record));
         let mut unused = mem::replace(&mut command.work, Work::Host);
         unused.release();

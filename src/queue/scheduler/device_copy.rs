@@ -18,7 +18,9 @@ use crate::args::region::Region;
 use crate::backend::{NativeEvent, NativeQueue, Profile};
 use crate::error::{Error, Result, catch_panic};
 use crate::process::threads::no_thread;
-use crate::queue::device_copy::{DeviceCopy, DeviceCopyWork, Side};
+use crate::queue::device_copy::{
+    DeviceCopy, DeviceCopyFailure, DeviceCopyStart, DeviceCopyWork, Side,
+};
 use crate::queue::event::Event;
 use crate::queue::node::{NodeId, SkipReason};
 use crate::queue::operations::{read, write};
@@ -47,20 +49,6 @@ pub(super) struct DeviceCopyTransfer {
     /// Regions of the source and of the target, unless they are leaked because a device may still use them.
     regions: Option<[Arc<Region>; 2]>,
     outcome: Result<Profiles>,
-}
-
-/// Copy whose commands can run.
-pub(super) struct DeviceCopyStart {
-    copy: Arc<DeviceCopy>,
-    regions: [Arc<Region>; 2],
-}
-
-/// Failure of one command of a copy, which the other one has to share.
-pub(super) struct DeviceCopyFailure {
-    copy: Arc<DeviceCopy>,
-    /// Side of the command that has not failed yet.
-    side: Side,
-    error: Error,
 }
 
 impl Scheduler {
@@ -159,7 +147,7 @@ impl DeviceCopyStart {
         let Self { copy, regions } = self;
         let side = |side| {
             let record = copy.record(side)?;
-            Some((record.scheduler()?, record.node()?))
+            Some((Scheduler::of_command(&record)?, record.node()?))
         };
         // Neither command ends before the copy does.
         let (Some(source), Some(target)) = (side(Side::Source), side(Side::Target)) else { return };
@@ -176,7 +164,9 @@ impl DeviceCopyFailure {
     pub(super) fn pass_on(self) {
         let Self { copy, side, error } = self;
         let Some(record) = copy.record(side) else { return };
-        let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { return };
+        let (Some(scheduler), Some(id)) = (Scheduler::of_command(&record), record.node()) else {
+            return;
+        };
         let root = error.spread_to(SUBJECT, OTHER_SIDE_FAILED);
         scheduler.change(|state| {
             state.dag.poison(id, root, SkipReason::NotRun, &mut state.next);

@@ -22,9 +22,9 @@ use super::{Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::command::{Command, Fused, GroupId};
 use crate::queue::dag::DetachedEdge;
-use crate::queue::event::Record;
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::node::{NodeId, SkipReason};
+use crate::queue::record::Record;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
 

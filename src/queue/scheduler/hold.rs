@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 use super::deferred::PendingCommand;
 use super::{Edges, Scheduler, State};
 use crate::args::region::Region;
-use crate::queue::event::{Event, Record};
+use crate::queue::event::Event;
 use crate::queue::map_work::{MapWork, MappedAddress};
 use crate::queue::node::{EdgeKind, NodeId};
+use crate::queue::record::Record;
 use crate::queue::work::Work;
 
 impl Scheduler {

@@ -40,26 +40,26 @@ use smallvec::SmallVec;
 use super::native_queue::{CommandEvent, TrackedQueue};
 use crate::args::region::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
-use crate::build_graph::BuildGraph;
+use crate::build_graph::Fuser;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
 use crate::queue::command::{Command, GroupId};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{CompletedCommand, Dag, Next, NextList};
-use crate::queue::event::Record;
+use crate::queue::device_copy::{DeviceCopyFailure, DeviceCopyStart};
 use crate::queue::fusion::mode::FusionMode;
+use crate::queue::long_waits::Waits;
 use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 use crate::queue::reactor::Reactor;
+use crate::queue::record::{Owner, Record};
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
-use crate::queue::waits::Waits;
 use crate::queue::work::Work;
 use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
 pub(crate) use device_copy::DeviceCopyEnd;
-use device_copy::{DeviceCopyFailure, DeviceCopyStart};
 pub(crate) use group::AbortReason;
 use group::Group;
 use kiln_compiler::fusion::FusionForm;
@@ -88,8 +88,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) waits: Arc<Waits>,
-    /// Build graph, which fuses kernels.
-    pub(crate) graph: Arc<BuildGraph>,
+    pub(crate) fuser: Arc<Fuser>,
     pub(crate) fusion: FusionMode,
     /// Form that all fused kernels get; if `None`, all forms are tried.
     pub(crate) fusion_form: Option<FusionForm>,
@@ -266,12 +265,27 @@ impl Scheduler {
                 actions: DeferredActions::default(),
             }),
         });
-        let owner: Weak<Self> = Arc::downgrade(&scheduler);
-        scheduler.freed.set_owner(owner);
+        scheduler.freed.set_owner(scheduler.as_owner());
         if !process::is_forked() {
-            scheduler.shared.reactor.add_scheduler(&scheduler);
+            scheduler.shared.reactor.add_scheduler(scheduler.as_owner());
         }
         scheduler
+    }
+
+    /// Returns the reference by which records, and the lists of freed memory, hold the scheduler.
+    fn as_owner(self: &Arc<Self>) -> Owner {
+        let owner: Weak<Self> = Arc::downgrade(self);
+        owner
+    }
+
+    /// Returns the scheduler that the command was submitted to, unless its runtime was dropped.
+    pub(crate) fn of_command(record: &Record) -> Option<Arc<Self>> {
+        Self::of_owner(record.owner())
+    }
+
+    /// Returns the scheduler behind a reference, unless it was dropped.
+    pub(crate) fn of_owner(owner: &Owner) -> Option<Arc<Self>> {
+        owner.upgrade()?.downcast().ok()
     }
 
     /// Returns the scheduler of the device that has this memory, unless its runtime was dropped.

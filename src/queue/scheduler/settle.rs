@@ -15,10 +15,10 @@ use super::{
 };
 use crate::error::catch_and_log;
 use crate::queue::completion::{Fired, Phase, Urgency};
-use crate::queue::event::Record;
 use crate::queue::native_queue::{Departed, Place};
 use crate::queue::node::NodeId;
 use crate::queue::reactor::Post;
+use crate::queue::record::Record;
 
 thread_local! {
     /// Buffer for deferred drops, which the thread reuses when it settles again.

@@ -10,12 +10,14 @@ use super::{AFTER_FAILED, Edges, Scheduler, State};
 use crate::args::region::Region;
 use crate::build_graph::Variant;
 use crate::error::{Result, catch_panics};
-use crate::queue::checked::{CheckCounts, PendingLaunch};
+use crate::queue::check_counts::CheckCounts;
+use crate::queue::checked::PendingLaunch;
 use crate::queue::command::Command;
-use crate::queue::event::{Event, Record, Status};
+use crate::queue::event::{Event, Status};
+use crate::queue::host_future::{HostFuture, Tracked};
 use crate::queue::host_task::{Precondition, catch_panic};
 use crate::queue::node::{EdgeKind, NodeId, Poison, SkipReason};
-use crate::queue::waits::{HostFuture, Tracked};
+use crate::queue::record::Record;
 use crate::queue::work::Work;
 
 /// Returns the edges from the commands of these events, all of the same device, and the failure if one has
@@ -149,7 +151,7 @@ impl Scheduler {
 
     /// Creates a command without dependencies or preconditions, for the queue with this number.
     pub(crate) fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
-        let record = Record::new(Arc::downgrade(self));
+        let record = Record::new(self.as_owner());
         Command::new(work, record, queue, self.shared.timeline.start_span())
     }
 

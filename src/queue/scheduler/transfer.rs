@@ -29,11 +29,11 @@ use crate::backend::{
 use crate::error::{Result, catch_panic};
 use crate::executor::Pool;
 use crate::process::threads::no_thread;
+use crate::queue::host_future::{HostFuture, Polling};
 use crate::queue::native_command::NativeWork;
 use crate::queue::native_queue::Place;
 use crate::queue::node::NodeId;
 use crate::queue::operations::MAX_FILL_PIECE;
-use crate::queue::waits::{HostFuture, Polling};
 use crate::queue::work::Work;
 use crate::sync::lock;
 

@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use super::{Scheduler, State};
 use crate::error::Error;
 use crate::queue::command::Command;
-use crate::queue::event::Record;
 use crate::queue::node::{NodeId, SkipReason};
+use crate::queue::record::Record;
 use crate::queue::work::Work;
 
 /// Description of a command that has not ended, for messages.
@@ -27,16 +27,18 @@ type Seen = HashSet<NodeId, RandomState>;
 impl Scheduler {
     /// Returns a description of the command if the command, or one that it waits for, waits for `other`.
     pub(crate) fn waits_for(record: &Arc<Record>, other: &Arc<Record>) -> Option<String> {
-        let (other_scheduler, goal) = (other.scheduler()?, other.node()?);
+        let (other_scheduler, goal) = (Self::of_command(other)?, other.node()?);
         // That command fails in any case, and then everything that waits for it continues.
         if other_scheduler.lock().dag.is_poisoned(goal) {
             return None;
         }
-        let description = record.scheduler()?.describe(record)?;
+        let description = Self::of_command(record)?.describe(record)?;
         let mut seen: Vec<(Arc<Self>, Seen)> = Vec::new();
         let mut records = vec![record.clone()];
         while let Some(record) = records.pop() {
-            let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { continue };
+            let (Some(scheduler), Some(id)) = (Self::of_command(&record), record.node()) else {
+                continue;
+            };
             let known = seen.iter().position(|(known, _)| Arc::ptr_eq(known, &scheduler));
             let index = known.unwrap_or_else(|| {
                 seen.push((scheduler.clone(), Seen::default()));
@@ -59,7 +61,7 @@ impl Scheduler {
     /// Returns the unfinished commands that wait for no other command, among this command and those
     /// before it, oldest first. Leaves markers out.
     pub(crate) fn first_unfinished(record: &Arc<Record>) -> Vec<CommandSummary> {
-        let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else {
+        let (Some(scheduler), Some(id)) = (Self::of_command(record), record.node()) else {
             return Vec::new();
         };
         let state = scheduler.lock();
