@@ -8,9 +8,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use kiln::NdRange;
 use kiln::internal::bounds::{Argument, Kernel};
 use kiln::internal::fusion::range;
-use kiln::{NdRange, NdSize};
+use kiln::launch::NdSize;
 
 const DENOISE: &[u8] = include_bytes!("../tests/data/bounds/denoise.spv");
 const EDGES: &[u8] = include_bytes!("../tests/data/bounds/edges.spv");

@@ -9,10 +9,8 @@
 mod support;
 
 use futures_lite::future::block_on;
-use kiln::{
-    Buffer, CacheConfig, FusionOutcome, Graph, Kernel, Launch, Module, Queue, Result, Runtime,
-    Unfused,
-};
+use kiln::fusion::{FusionOutcome, Unfused};
+use kiln::{Buffer, CacheConfig, Graph, Kernel, Launch, Module, Queue, Result, Runtime};
 use support::{columns, compare, interleave, time};
 
 /// Module with the kernel `scale`.

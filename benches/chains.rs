@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use ::support::chains::{self, Prepared, program};
 use futures_lite::future::block_on;
-use kiln::{Buffer, CacheConfig, FusionReport, Result, Runtime};
+use kiln::fusion::FusionReport;
+use kiln::{Buffer, CacheConfig, Result, Runtime};
 use support::{columns, compare, interleave, time};
 
 const ROUNDS: usize = 51;
@@ -55,7 +56,7 @@ async fn end_trials(chain: &Prepared<'_>, buffers: &[Buffer<u32>]) -> Result<()>
     for _ in 0..MAX_TRIALS {
         let report = run_in_scope(chain, buffers).await?;
         chain.rt.drain().await;
-        let is_known = |part: &kiln::PartReport| part.ways.iter().any(|way| way.is_chosen);
+        let is_known = |part: &kiln::fusion::PartReport| part.ways.iter().any(|way| way.is_chosen);
         if report.parts().iter().filter(|part| part.ways.len() > 1).all(is_known) {
             break;
         }

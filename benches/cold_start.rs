@@ -15,8 +15,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
+use kiln::manifest::BuildManifest;
 use kiln::simulated::Simulator;
-use kiln::{BuildManifest, CacheConfig, Module, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use raw::{AXPY, Raw};
 use support::{compare, heading, interleave, median};
 

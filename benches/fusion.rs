@@ -16,10 +16,12 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
+use kiln::devices::DeviceKind;
+use kiln::fusion::Internalization;
 use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
+use kiln::launch::NdSize;
 use kiln::{
-    Buffer, CacheConfig, DeviceKind, Event, FusionMode, Internalization, Kernel, Module, NdSize,
-    Queue, Result, Runtime, RuntimeBuilder,
+    Buffer, CacheConfig, Event, FusionMode, Kernel, Module, Queue, Result, Runtime, RuntimeBuilder,
 };
 use support::{absolute, interleave, median, time};
 

@@ -8,11 +8,9 @@ mod raw;
 mod support;
 
 use futures_lite::future::block_on;
+use kiln::graph::GraphScalar;
 use kiln::simulated::Simulator;
-use kiln::{
-    Buffer, CacheConfig, Event, FusionMode, Graph, GraphScalar, Kernel, Launch, Module, Queue,
-    Runtime,
-};
+use kiln::{Buffer, CacheConfig, Event, FusionMode, Graph, Kernel, Launch, Module, Queue, Runtime};
 use raw::{AXPY, Raw};
 use support::{absolute, columns, compare, heading, interleave, median, time};
 

@@ -10,7 +10,8 @@ mod support;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::{Buffer, DeviceKind, Kernel, Launch, Module, Runtime};
+use kiln::devices::DeviceKind;
+use kiln::{Buffer, Kernel, Launch, Module, Runtime};
 use support::{columns, compare, interleave, on_each_device, time};
 
 const SOURCE: &str = "

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::FutureExt;
 use futures::future::join_all;
 use futures_lite::future::block_on;
-use kiln::{Build, CacheConfig, Device, ErrorKind, Module, Origin, Program, Result, Runtime};
+use kiln::build::{Build, Origin};
+use kiln::{CacheConfig, Device, ErrorKind, Module, Program, Result, Runtime};
 use support::{columns, compare, median};
 
 /// Number of programs that compile while other requests are measured.

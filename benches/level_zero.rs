@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
+use kiln::build::Origin;
 use kiln::store::Store;
-use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Origin, Queue, Runtime};
+use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Queue, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, time};
 

@@ -8,7 +8,8 @@ mod support;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_lite::future::block_on;
-use kiln::{CacheConfig, CompileProcesses, Module, Runtime};
+use kiln::build::CompileProcesses;
+use kiln::{CacheConfig, Module, Runtime};
 use support::{heading, median};
 
 /// Numbers of programs that are requested at once, unless the arguments name others.
@@ -18,7 +19,7 @@ const PROGRAMS: [u32; 2] = [12, 200];
 const ROUNDS: usize = 3;
 
 fn main() -> kiln::Result<()> {
-    kiln::build_child();
+    kiln::build::build_child();
     let given: Vec<u32> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let numbers = if given.is_empty() { PROGRAMS.to_vec() } else { given };
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {

@@ -20,8 +20,9 @@ use std::{fs, thread};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use machines::proxy::{Mode, Proxy};
 use machines::services::{Client, Redis, S3};
 

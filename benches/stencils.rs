@@ -29,13 +29,12 @@ use std::time::Duration;
 
 use frame::Frame;
 use futures_lite::future::block_on;
+use kiln::devices::DeviceKind;
+use kiln::fusion::FusionForm;
 use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
 use kiln::internal::spirv::emit;
 use kiln::internal::translate::spirv_of;
-use kiln::{
-    Buffer, CacheConfig, DeviceKind, Event, FusionForm, Kernel, Module, NdRange, Queue, Result,
-    Runtime,
-};
+use kiln::{Buffer, CacheConfig, Event, Kernel, Module, NdRange, Queue, Result, Runtime};
 use support::{absolute, median, time};
 
 /// Source of the kernels.

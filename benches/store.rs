@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_lite::future::block_on;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
 use kiln::store::{Durability, Store};
-use kiln::{CacheConfig, Module, Origin, Program, Result, Runtime};
+use kiln::{CacheConfig, Module, Program, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, interleave, median, time};
 

@@ -18,7 +18,8 @@ use std::error::Error;
 use std::ffi::c_void;
 use std::ptr;
 
-use kiln::{Buffer, DriverQueue, Event, Queue, Runtime};
+use kiln::interop::DriverQueue;
+use kiln::{Buffer, Event, Queue, Runtime};
 use libloading::Library;
 
 kiln::kernels! { mod layer = "clblast.cl"; }

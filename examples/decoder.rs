@@ -15,7 +15,8 @@
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use kiln::{Buffer, Fusing, Graph, Launch, Queue, Recorder, Runtime};
+use kiln::fusion::Fusing;
+use kiln::{Buffer, Graph, Launch, Queue, Recorder, Runtime};
 
 kiln::kernels! {
     mod decoder = "decoder.cl";

@@ -108,7 +108,7 @@ fn metrics(rt: &Runtime) -> Outcome<String> {
         }
     }
     let devices = rt.device_stats();
-    let mut gauge = |name: &str, value: fn(&kiln::DeviceStats) -> u64| {
+    let mut gauge = |name: &str, value: fn(&kiln::stats::DeviceStats) -> u64| {
         writeln!(text, "# TYPE kiln_device_{name} gauge")?;
         for device in &devices {
             let (index, label) = (device.index, escape(&device.name));

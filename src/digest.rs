@@ -17,7 +17,7 @@ macro_rules! digest_type {
             /// # Examples
             ///
             /// ```
-            /// # use kiln::{BuildKey, Digest};
+            /// # use kiln::build::{BuildKey, Digest};
             /// let (digest, key): (Digest, BuildKey) = ("00".repeat(32).parse()?, "ff".repeat(32).parse()?);
             /// assert_eq!(digest.as_bytes(), &[0; 32]);
             /// assert_eq!(key.as_bytes(), &[0xff; 32]);
@@ -60,7 +60,8 @@ digest_type! {
     /// # Examples
     ///
     /// ```
-    /// # use kiln::{Digest, Module};
+    /// # use kiln::Module;
+    /// # use kiln::build::Digest;
     /// let digest = Module::opencl_c("kernel void nothing() {}").digest();
     /// assert_eq!(digest.to_string().parse::<Digest>()?, digest);
     /// assert_eq!(format!("{digest:.8}").len(), 8);

@@ -70,10 +70,10 @@
 //!
 //! # How it works
 //!
-//! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can change the
-//! result: the module's digest, the files that its source includes, options, specialization constants, the
-//! device with the versions of its driver, and the environment variables that change its compiler. Each key has
-//! one shared build, which runs on a small pool of Kiln's own threads. A compile error is cached with its log,
+//! **Builds.** [`Runtime::build`] derives a [`BuildKey`](build::BuildKey), a BLAKE3 digest over everything that
+//! can change the result: the module's digest, the files that its source includes, options, specialization
+//! constants, the device with the versions of its driver, and the environment variables that change its compiler. Each
+//! key has one shared build, which runs on a small pool of Kiln's own threads. A compile error is cached with its log,
 //! like a program. A failure with an external cause, such as exhausted memory, is not cached: the next request
 //! builds again. The programs in memory are limited by their total size in bytes. The least recently used ones
 //! are evicted first, and a program that is in use survives its eviction.
@@ -81,8 +81,9 @@
 //! **Untrusted modules.** Drivers' compilers run in the application's own process, and malformed code can
 //! crash, exit or hang it. A module that is marked as [untrusted](Module::untrusted) is compiled by a child
 //! process, with a time limit. The child runs the program that [`RuntimeBuilder::build_child`] or
-//! `KILN_BUILD_CHILD` names. By default, it runs this program itself if its `main` calls [`build_child`]
-//! first, or else the tool `kiln`. Whatever the compiler does, the build returns a program or an error.
+//! `KILN_BUILD_CHILD` names. By default, it runs this program itself if its `main` calls
+//! [`build_child`](build::build_child) first, or else the tool `kiln`. Whatever the compiler does, the build returns a
+//! program or an error.
 //!
 //! **Device libraries.** A module can import functions that another module exports. The imports are resolved
 //! from the libraries given to [`Runtime::register`], including the imports of these libraries themselves. The
@@ -109,10 +110,10 @@
 //! If the driver links, each module is compiled once for a device, to an object, and any number of programs are
 //! linked from it. Replacing a library compiles the new one and links again, nothing else. The key of a program
 //! covers the set of its modules, so the order of registration makes no difference, except with
-//! [`DuplicateExports::FirstRegistered`]. OpenCL C is linked by the driver. SPIR-V is linked by the driver or,
-//! if the driver has no linker for it, by Kiln, to one module that is compiled as a whole. Kiln also links for
-//! Level Zero, whose linker leaves calls where the compiler would inline; [`RuntimeBuilder::link_objects`]
-//! makes Level Zero's linker do it anyway.
+//! [`DuplicateExports::FirstRegistered`](libraries::DuplicateExports::FirstRegistered). OpenCL C is linked by the
+//! driver. SPIR-V is linked by the driver or, if the driver has no linker for it, by Kiln, to one module that is
+//! compiled as a whole. Kiln also links for Level Zero, whose linker leaves calls where the compiler would inline;
+//! [`RuntimeBuilder::link_objects`] makes Level Zero's linker do it anyway.
 //!
 //! **Fusion.** Launches that pass data on through memory can run as one kernel, without that memory.
 //! [`Queue::start_fusion`] begins a scope that collects them:
@@ -135,9 +136,9 @@
 //! Kiln analyses the kernels before it fuses them. It derives which bytes each work-item reads and writes,
 //! and fuses launches only if that is proven to change no result. If a launch needs what other work-items of
 //! an earlier launch write, as a blur does, a barrier inside the work-group is enough, or the fused kernel
-//! runs the earlier launch again for the elements that are needed: see [`FusionForm`]. Launches that cannot
-//! be one kernel run in several parts, or one by one, and [`FusionScope::report`] states which kernel reads
-//! which bytes where. If anything needs a launch before its scope is completed, such as a read, the launches
+//! runs the earlier launch again for the elements that are needed: see [`FusionForm`](fusion::FusionForm). Launches
+//! that cannot be one kernel run in several parts, or one by one, and [`FusionScope::report`] states which kernel
+//! reads which bytes where. If anything needs a launch before its scope is completed, such as a read, the launches
 //! run one by one first. Fused kernels can be slower. Therefore the first runs try the ways to run the
 //! launches in turns, and are timed on the device. The fastest way is kept, also on disk.
 //!
@@ -220,8 +221,8 @@
 //! * `level-zero` (default): devices reached through Level Zero, in the same way. If both APIs reach a device,
 //!   OpenCL is used, because it builds OpenCL C without further compilers; `KILN_DEVICE=level-zero` selects
 //!   Level Zero.
-//! * `serde`: `serde::Serialize` for [`Stats`] and [`DeviceStats`], to export them as metrics. The example
-//!   `metrics` does so in the format of Prometheus.
+//! * `serde`: `serde::Serialize` for [`Stats`] and [`DeviceStats`](stats::DeviceStats), to export them as metrics. The
+//!   example `metrics` does so in the format of Prometheus.
 //! * `simulated`: the module `simulated`, a software device for tests of applications. Its kernels are
 //!   closures, and it produces faults on request.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need it only to
@@ -252,12 +253,13 @@
 //! set no subscriber, each warning is also written once to standard error, unless `KILN_WARNINGS` is `off`.
 //!
 //! In addition, OpenCL's own loader searches `OCL_ICD_VENDORS` for drivers, `OPENCL_DYLIB_PATH` names another
-//! loader, and [`BuildKey`] lists the variables that change compilers.
+//! loader, and [`BuildKey`](build::BuildKey) lists the variables that change compilers.
 
 mod args;
 mod backend;
 mod build_graph;
 mod cache;
+mod counters;
 mod device;
 mod digest;
 mod error;
@@ -270,7 +272,6 @@ mod process;
 mod queue;
 mod runtime;
 mod source;
-mod stats;
 mod sync;
 
 /// Longer pages on one subject each. They exist in the documentation only.
@@ -315,55 +316,124 @@ pub mod typed {
     pub use kiln_macros::kernels;
 }
 
-pub use crate::args::buffer::{Buffer, BufferArgument};
-pub use crate::args::grid::{Grid, GridPart};
-pub use crate::args::image::pixel::{
-    A, Argb, Bgra, Channel, Half, Intensity, Luminance, Pixel, R, Rg, Rgba, Snorm, Unorm,
-};
-pub use crate::args::image::{Image, ImagePart};
-pub use crate::args::memory::DeviceMemory;
-pub use crate::args::region::MemoryHandle;
-pub use crate::args::typed::{WritableBuffer, WritableImage};
+pub use crate::args::buffer::Buffer;
+pub use crate::args::image::Image;
 pub use crate::args::{Argument, Arguments, Local};
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
-pub use crate::backend::{DriverHandles, Profile};
-pub use crate::build_graph::{
-    Attached, Build, BuildProgress, BuildRequest, Checked, CheckedBuild, CheckedBuildRequest,
-    CheckedProgram, CompileObject, CompileProcesses, DuplicateExports, Kernel, LinkedSymbol,
-    Object, Origin, Program, SpecializationValue, WarmOutcome, build_child,
-};
+pub use crate::build_graph::{BuildRequest, CheckedProgram, Kernel, Program};
 pub use crate::cache::config::CacheConfig;
-pub use crate::cache::manifest::{
-    BuildManifest, EntryKind, ManifestEntry, OpenManifest, SaveManifest,
-};
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
-pub use crate::device::{
-    Addressing, ChannelOrder, ChannelType, Device, DeviceInfo, DeviceKind, Filter, ImageFormat,
-    ImageKind, ImageLimits, Limits, ModuleFormat, Sampler,
-};
-pub use crate::digest::{BuildKey, Digest};
-pub use crate::error::{DriverCode, Error, ErrorKind, Result};
-pub use crate::queue::{
-    Checking, DriverQueue, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome,
-    FusionScope, Graph, GraphScalar, Internalization, IntoOutcome, Launch, Map, MapMut, Mapped,
-    MappedMut, Queue, Read, ReadPieces, Ready, Recorder, Recording, Replay, Status, Trace, Unfused,
-    Upload, WriteTrace,
-};
+pub use crate::counters::Stats;
+pub use crate::device::{Device, DeviceInfo};
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::queue::{Event, FusionMode, FusionScope, Graph, Launch, Queue, Read, Recorder};
 pub use crate::runtime::builder::RuntimeBuilder;
-pub use crate::runtime::manifest::{RecordManifest, Warm, WarmProgress};
-pub use crate::runtime::progress::Progress;
-pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
-pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
-pub use crate::source::module::{Module, OpenModule};
-pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
-pub use crate::stats::{DeviceStats, Stats};
-pub use kiln_compiler::bounds::{Finding, LaunchVerdict};
-pub use kiln_compiler::fusion::{
-    BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
-    Verdict, WayReport,
-};
-pub use kiln_compiler::{IntoNdSize, NdRange, NdSize, WorkGroup};
-pub use kiln_spirv::{Access, AddressSpace, Parameter, SpecializationConstant};
+pub use crate::runtime::{Runtime, Starting};
+pub use crate::source::module::Module;
+pub use kiln_compiler::NdRange;
+
+/// Builds: their keys, origins and progress, and the futures of [`BuildRequest`] and [`Module::open`].
+pub mod build {
+    pub use crate::build_graph::{
+        Build, BuildProgress, CheckedBuild, CheckedBuildRequest, CompileProcesses, Origin,
+        SpecializationValue, build_child,
+    };
+    pub use crate::digest::{BuildKey, Digest};
+    pub use crate::runtime::progress::Progress;
+    pub use crate::source::module::OpenModule;
+    pub use kiln_spirv::SpecializationConstant;
+}
+
+/// Commands of a [`Queue`]: their states and times, and the futures that wait for other commands.
+pub mod commands {
+    pub use crate::backend::Profile;
+    pub use crate::queue::{IntoOutcome, Ready, Status};
+    pub use crate::runtime::{Drain, DrainTimeout};
+}
+
+/// Properties of a [`Device`]: its kind, its limits, and the formats of device code that it accepts.
+pub mod devices {
+    pub use crate::device::{DeviceKind, ImageLimits, Limits, ModuleFormat};
+}
+
+/// Fusion of launches: the outcome of a [`FusionScope`], and the report on its launches. The guide is
+/// [`guides::fusion`](crate::guides::fusion).
+pub mod fusion {
+    pub use crate::queue::{Examining, FusedPart, Fusing, FusionOutcome, Internalization, Unfused};
+    pub use kiln_compiler::fusion::{
+        BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
+        Verdict, WayReport,
+    };
+}
+
+/// Recorded commands: what a [`Recorder`] and a [`Graph`] return. The guide is
+/// [`guides::graphs`](crate::guides::graphs).
+pub mod graph {
+    pub use crate::queue::{GraphScalar, Recording, Replay};
+}
+
+/// Pixels, formats and parts of an [`Image`], and samplers. The guide is [`guides::images`](crate::guides::images).
+pub mod images {
+    pub use crate::args::image::ImagePart;
+    pub use crate::args::image::pixel::{
+        A, Argb, Bgra, Channel, Half, Intensity, Luminance, Pixel, R, Rg, Rgba, Snorm, Unorm,
+    };
+    pub use crate::device::{
+        Addressing, ChannelOrder, ChannelType, Filter, ImageFormat, ImageKind, Sampler,
+    };
+}
+
+/// Objects and error codes of the driver, for code that calls it directly. The guide is
+/// [`guides::interop`](crate::guides::interop).
+pub mod interop {
+    pub use crate::args::region::MemoryHandle;
+    pub use crate::backend::DriverHandles;
+    pub use crate::error::DriverCode;
+    pub use crate::queue::DriverQueue;
+}
+
+/// Details of a [`Launch`]: sizes, parameters of kernels, arguments, and verdicts on checked launches.
+pub mod launch {
+    pub use crate::args::buffer::BufferArgument;
+    pub use crate::args::typed::{WritableBuffer, WritableImage};
+    pub use crate::build_graph::Checked;
+    pub use crate::queue::Checking;
+    pub use kiln_compiler::bounds::{Finding, LaunchVerdict};
+    pub use kiln_compiler::{IntoNdSize, NdSize, WorkGroup};
+    pub use kiln_spirv::{Access, AddressSpace, Parameter};
+}
+
+/// Device libraries: registered, embedded and opened at run time, and the objects and symbols that are linked. The
+/// guide is [`guides::linking`](crate::guides::linking).
+pub mod libraries {
+    pub use crate::build_graph::{Attached, CompileObject, DuplicateExports, LinkedSymbol, Object};
+    pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
+    pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
+}
+
+/// Manifests: lists of programs, recorded to build them before they are needed. The guide is
+/// [`guides::cold_start`](crate::guides::cold_start).
+pub mod manifest {
+    pub use crate::build_graph::WarmOutcome;
+    pub use crate::cache::manifest::{
+        BuildManifest, EntryKind, ManifestEntry, OpenManifest, SaveManifest,
+    };
+    pub use crate::runtime::manifest::{RecordManifest, Warm, WarmProgress};
+}
+
+/// Memory of devices: parts of a [`Buffer`], and the futures that transfer and map its contents. The guide is
+/// [`guides::memory`](crate::guides::memory).
+pub mod memory {
+    pub use crate::args::grid::{Grid, GridPart};
+    pub use crate::args::memory::DeviceMemory;
+    pub use crate::queue::{Map, MapMut, Mapped, MappedMut, ReadPieces, Upload};
+}
+
+/// Observation of a [`Runtime`]: the states of its devices, and traces of its commands.
+pub mod stats {
+    pub use crate::counters::DeviceStats;
+    pub use crate::queue::{Trace, WriteTrace};
+}

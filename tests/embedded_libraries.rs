@@ -4,10 +4,11 @@
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use futures::executor::block_on;
-use kiln::{
-    DuplicateExports, Embedding, ErrorKind, ExportedLibraries, LibrarySource, LinkedSymbol,
-    ModuleFormat, PluginLibraries, Program, Runtime, RuntimeBuilder,
+use kiln::devices::ModuleFormat;
+use kiln::libraries::{
+    DuplicateExports, Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, PluginLibraries,
 };
+use kiln::{ErrorKind, Program, Runtime, RuntimeBuilder};
 use support::children;
 use support::everywhere;
 use support::libraries;

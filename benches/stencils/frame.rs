@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::{Buffer, FusionOutcome, Internalization, Launch, Local, Queue, Result, Runtime};
+use kiln::fusion::{FusionOutcome, Internalization};
+use kiln::{Buffer, Launch, Local, Queue, Result, Runtime};
 
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
 use crate::support::median;

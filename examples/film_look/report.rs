@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::{FusedPart, FusionForm, FusionOutcome};
+use kiln::fusion::{FusedPart, FusionForm, FusionOutcome};
 
 use crate::chart::{Bar, Panel};
 use crate::film::{Film, STEPS, UNFUSED};

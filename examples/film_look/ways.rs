@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use kiln::{FusionOutcome, Graph, Internalization, Queue, Runtime};
+use kiln::fusion::{FusionOutcome, Internalization};
+use kiln::{Graph, Queue, Runtime};
 
 use crate::film::{Between, Film, UNFUSED};
 

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::{
-    Addressing, Buffer, CheckedBuild, CheckedProgram, Image, Launch, Local, Queue, R, Rgba,
-    Runtime, Sampler,
-};
+use kiln::build::CheckedBuild;
+use kiln::images::{Addressing, R, Rgba, Sampler};
+use kiln::{Buffer, CheckedProgram, Image, Launch, Local, Queue, Runtime};
 
 use crate::frame::{Pipeline, Submitted};
 use crate::stages::{GROUP_SIZE, GROUPS, built, tone};

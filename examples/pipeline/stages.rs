@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kiln::{CheckedBuild, CheckedProgram, Runtime};
+use kiln::build::CheckedBuild;
+use kiln::{CheckedProgram, Runtime};
 
 kiln::kernels! {
     pub(crate) mod pixels = "pixels.cl";

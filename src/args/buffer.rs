@@ -124,8 +124,8 @@ impl<T: Pod> Buffer<T> {
     /// ordered only if their bytes overlap.
     ///
     /// Any slice can be read, written, filled and copied. A slice that starts at a multiple of the device's
-    /// [`slice_alignment`](crate::Limits::slice_alignment), in bytes, can be an argument of any kernel. For another
-    /// slice, Kiln builds a variant of the kernel that adds the slice's offset itself: see
+    /// [`slice_alignment`](crate::devices::Limits::slice_alignment), in bytes, can be an argument of any kernel. For
+    /// another slice, Kiln builds a variant of the kernel that adds the slice's offset itself: see
     /// [`guides::memory`](crate::guides::memory).
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub struct Grid<T> {
 ///
 /// ```no_run
 /// # fn example(queue: kiln::Queue, from: kiln::Buffer<u8>, to: kiln::Buffer<u8>) -> kiln::Result<()> {
-/// let tile: kiln::GridPart<u8> = from.grid([640, 480])?.part([0, 0], [64, 64])?;
+/// let tile: kiln::memory::GridPart<u8> = from.grid([640, 480])?.part([0, 0], [64, 64])?;
 /// queue.copy(&tile, &to.grid([64, 64])?.part([0, 0], [64, 64])?)?;
 /// # Ok(())
 /// # }
@@ -176,7 +176,7 @@ impl<T> GridPart<T> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(tile: kiln::GridPart<f32>) {
+    /// # fn example(tile: kiln::memory::GridPart<f32>) {
     /// assert!(!tile.is_empty());
     /// # }
     /// ```

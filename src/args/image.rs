@@ -27,7 +27,8 @@ use pixel::Pixel;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Kernel, Pixel, Queue, Rgba, Runtime, Sampler, Unorm};
+/// use kiln::images::{Pixel, Rgba, Sampler, Unorm};
+/// use kiln::{Kernel, Queue, Runtime};
 ///
 /// # async fn example(rt: Runtime, queue: Queue, warp: Kernel,
 /// #     pixels: Vec<Rgba<Unorm<u8>>>) -> kiln::Result<()> {
@@ -182,7 +183,7 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(volume: kiln::Image<kiln::R<f32>>) {
+    /// # fn example(volume: kiln::Image<kiln::images::R<f32>>) {
     /// println!("the kernel takes an `{}`", volume.kind().type_name());
     /// # }
     /// ```
@@ -197,8 +198,8 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, from: kiln::Image<kiln::R<f32>>,
-    /// #     to: kiln::Image<kiln::R<f32>>) -> kiln::Result<()> {
+    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, from: kiln::Image<kiln::images::R<f32>>,
+    /// #     to: kiln::Image<kiln::images::R<f32>>) -> kiln::Result<()> {
     /// if let &[width, height] = from.size() {
     ///     queue.submit(blur.launch([width, height]).args((&from, &to)))?;
     /// }
@@ -215,7 +216,7 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(queue: kiln::Queue, mask: kiln::Image<kiln::R<u8>>) -> kiln::Result<()> {
+    /// # async fn example(queue: kiln::Queue, mask: kiln::Image<kiln::images::R<u8>>) -> kiln::Result<()> {
     /// assert_eq!(queue.read(&mask).await?.len(), mask.len());
     /// # Ok(())
     /// # }
@@ -230,7 +231,7 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(mask: kiln::Image<kiln::R<u8>>) {
+    /// # fn example(mask: kiln::Image<kiln::images::R<u8>>) {
     /// assert!(!mask.is_empty());
     /// # }
     /// ```
@@ -249,7 +250,7 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(photograph: kiln::Image<kiln::Rgba<u8>>) -> kiln::Result<()> {
+    /// # fn example(photograph: kiln::Image<kiln::images::Rgba<u8>>) -> kiln::Result<()> {
     /// let object = photograph.driver_handle()?.object; // for a library that takes images
     /// # Ok(())
     /// # }
@@ -272,9 +273,9 @@ impl<P: Pixel> Image<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(queue: kiln::Queue, photograph: kiln::Image<kiln::Rgba<u8>>) -> kiln::Result<()> {
+    /// # async fn example(queue: kiln::Queue, photograph: kiln::Image<kiln::images::Rgba<u8>>) -> kiln::Result<()> {
     /// let tile = photograph.part([256, 128], [64, 64])?;
-    /// queue.fill(&tile, kiln::Rgba([255, 0, 0, 255]))?;
+    /// queue.fill(&tile, kiln::images::Rgba([255, 0, 0, 255]))?;
     /// let pixels = queue.read(&photograph.part([0, 0], [1920, 1])?).await?; // the first row
     /// # Ok(())
     /// # }
@@ -343,9 +344,9 @@ impl<P> fmt::Debug for Image<P> {
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(queue: kiln::Queue, atlas: kiln::Image<kiln::Rgba<u8>>,
-/// #     glyph: kiln::Image<kiln::Rgba<u8>>) -> kiln::Result<()> {
-/// let place: kiln::ImagePart<_> = atlas.part([32, 0], [16, 16])?;
+/// # fn example(queue: kiln::Queue, atlas: kiln::Image<kiln::images::Rgba<u8>>,
+/// #     glyph: kiln::Image<kiln::images::Rgba<u8>>) -> kiln::Result<()> {
+/// let place: kiln::images::ImagePart<_> = atlas.part([32, 0], [16, 16])?;
 /// queue.copy(&glyph, &place)?;
 /// # Ok(())
 /// # }
@@ -366,7 +367,7 @@ impl<P: Pixel> ImagePart<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(atlas: kiln::Image<kiln::R<u8>>) -> kiln::Result<()> {
+    /// # fn example(atlas: kiln::Image<kiln::images::R<u8>>) -> kiln::Result<()> {
     /// assert_eq!(atlas.part([0, 0], [16, 8])?.len(), 128);
     /// # Ok(())
     /// # }
@@ -381,7 +382,7 @@ impl<P: Pixel> ImagePart<P> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(tile: kiln::ImagePart<kiln::R<u8>>) {
+    /// # fn example(tile: kiln::images::ImagePart<kiln::images::R<u8>>) {
     /// assert!(!tile.is_empty());
     /// # }
     /// ```

@@ -19,7 +19,8 @@ use super::region::Region;
 /// # Examples
 ///
 /// ```
-/// use kiln::{DeviceMemory, Queue, Result};
+/// use kiln::memory::DeviceMemory;
+/// use kiln::{Queue, Result};
 ///
 /// /// Returns the elements or pixels of some memory, and sets it to zeros.
 /// async fn take<M: DeviceMemory>(queue: &Queue, memory: &M) -> Result<Vec<M::Element>> {

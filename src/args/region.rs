@@ -50,7 +50,7 @@ pub(crate) struct Allocation {
 
 /// Driver's object of some device memory, for code that calls the driver itself: from
 /// [`Buffer::driver_handle`](crate::Buffer::driver_handle), [`Image::driver_handle`](crate::Image::driver_handle) and
-/// [`DriverQueue::memory`](crate::DriverQueue::memory).
+/// [`DriverQueue::memory`](crate::interop::DriverQueue::memory).
 ///
 /// # Examples
 ///

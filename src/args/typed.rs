@@ -42,7 +42,8 @@ impl<T: Pod> WritableBuffer<T> for BufferArgument<'_, T> {}
 /// # Examples
 ///
 /// ```no_run,standalone_crate
-/// use kiln::{Image, R};
+/// use kiln::Image;
+/// use kiln::images::R;
 ///
 /// kiln::kernels! {
 ///     mod invert = opencl_c("
@@ -143,11 +144,11 @@ mod sealed {
 /// | `float2`, `float4`, `float8`, `float16`, .. | `[f32; 2]`, `[f32; 4]`, `[f32; 8]`, `[f32; 16]`, .. |
 /// | `float3`, .. | `[f32; 4]`, because a vector of three takes the space of four |
 /// | `global const T *`, `constant T *` | [`&Buffer<T>`](crate::Buffer) |
-/// | `global T *` | [`impl WritableBuffer<T>`](crate::WritableBuffer): `&buffer`, or with a stated access |
+/// | `global T *` | [`impl WritableBuffer<T>`](crate::launch::WritableBuffer): `&buffer`, or with a stated access |
 /// | `local T *` | [`Local<T>`](crate::Local) |
 /// | `read_only image2d_t`, `image2d_t` | [`&Image<impl Pixel>`](crate::Image): pixels of any format |
-/// | `write_only image2d_t`, `read_write image2d_t` | [`impl WritableImage`](crate::WritableImage): `&image` |
-/// | `sampler_t` | [`Sampler`](crate::Sampler) |
+/// | `write_only image2d_t`, `read_write image2d_t` | [`impl WritableImage`](crate::launch::WritableImage): `&image` |
+/// | `sampler_t` | [`Sampler`](crate::images::Sampler) |
 /// | `void` behind a pointer | `u8` |
 /// | `atomic_int`, .. behind a pointer | `i32`, .. |
 /// | a `struct`, `union` or `enum` | the type that a setting states |

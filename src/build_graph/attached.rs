@@ -18,7 +18,8 @@ use crate::source::plugin::PluginLibraries;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Attached, PluginLibraries, Runtime};
+/// use kiln::Runtime;
+/// use kiln::libraries::{Attached, PluginLibraries};
 ///
 /// struct PlugIn {
 ///     filters: Attached,

@@ -24,7 +24,7 @@ use crate::source::module::Module;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::Origin;
+/// use kiln::build::Origin;
 ///
 /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
 /// match rt.build(&module).await?.origin() {

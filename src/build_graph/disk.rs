@@ -9,8 +9,8 @@ use async_lock::{Semaphore, SemaphoreGuard};
 use futures::future::{Either, select};
 
 use crate::cache::store::{Address, Entry, Pending, Storage, Store};
+use crate::counters::Counters;
 use crate::executor;
-use crate::stats::Counters;
 
 /// Number of entries whose bytes are in memory at the same time, while they are loaded, and while they are
 /// written.

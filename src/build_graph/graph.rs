@@ -31,6 +31,7 @@ use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
 use crate::cache::store::{Address, Manifest};
+use crate::counters::{Counters, Stats};
 use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
@@ -40,7 +41,6 @@ use crate::source::library::DeviceLibrary;
 use crate::source::module::Module;
 use crate::source::plugin::PluginLibraries;
 use crate::source::translate::{FrontEnd, Translation};
-use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
 
 /// Settings and services of a graph.

@@ -14,9 +14,9 @@ use moka::sync::Cache;
 use super::built::Built;
 use super::in_use::InUse;
 use super::outcome::Outcome;
+use crate::counters::{Counters, Stats};
 use crate::digest::BuildKey;
 use crate::process::warning;
-use crate::stats::{Counters, Stats};
 
 /// Identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

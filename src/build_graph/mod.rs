@@ -1,6 +1,6 @@
 //! The build graph: module to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is [built](build) at most
+//! Every program is a node named by a [`BuildKey`](crate::build::BuildKey). Each node is [built](build) at most
 //! once, by an async function on an executor of this module. Requests for a program wait on a shared result;
 //! the build does not depend on them. A program that is not in memory is looked up in the
 //! [store](crate::cache::store), then in the remote cache if there is one.

@@ -49,7 +49,7 @@ impl Object {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(object: kiln::Object) -> kiln::Result<()> {
+    /// # fn example(object: kiln::libraries::Object) -> kiln::Result<()> {
     /// let library = kiln::Module::native(object.bytes())?;
     /// println!("exports {:?}", library.exports().collect::<Vec<_>>());
     /// # Ok(())
@@ -65,7 +65,7 @@ impl Object {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(object: kiln::Object) {
+    /// # fn example(object: kiln::libraries::Object) {
     /// println!("see `kiln cache show {:.12}`", object.key());
     /// # }
     /// ```
@@ -79,7 +79,7 @@ impl Object {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(object: kiln::Object) {
+    /// # fn example(object: kiln::libraries::Object) {
     /// println!("for driver {}", object.device().driver_version);
     /// # }
     /// ```
@@ -93,8 +93,8 @@ impl Object {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(object: kiln::Object) {
-    /// if object.origin() == kiln::Origin::Compiled {
+    /// # fn example(object: kiln::libraries::Object) {
+    /// if object.origin() == kiln::build::Origin::Compiled {
     ///     println!("it was in no cache");
     /// }
     /// # }
@@ -109,7 +109,7 @@ impl Object {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(object: kiln::Object) {
+    /// # fn example(object: kiln::libraries::Object) {
     /// eprint!("{}", object.build_log());
     /// # }
     /// ```
@@ -136,7 +136,7 @@ named_future! {
     ///
     /// # Errors
     ///
-    /// As for a [`Build`](crate::Build), and:
+    /// As for a [`Build`](crate::build::Build), and:
     ///
     /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the driver links no objects, or if functions of the
     ///   module cannot be called from other objects on the device.
@@ -150,7 +150,7 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::CompileObject;
+    /// use kiln::libraries::CompileObject;
     ///
     /// # async fn example(rt: kiln::Runtime, modules: Vec<kiln::Module>) -> kiln::Result<()> {
     /// let compiles: Vec<CompileObject> = modules.iter().map(|it| rt.build(it).object()).collect();

@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 ///   that is not a valid compiler.
 /// * For [untrusted](crate::Module::untrusted) modules also: `BuildFailed` if the compiler crashes, which is
 ///   kept; `Driver` if it does not end in time; and [`Configuration`](crate::ErrorKind::Configuration) or
-///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), if it is of
+///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build::build_child), if it is of
 ///   another version, or if it does not find the device.
 ///
 /// # Cancel safety
@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::Build;
+/// use kiln::build::Build;
 ///
 /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
 /// let build: Build = rt.build(&module).start();

@@ -79,7 +79,7 @@ impl Program {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Origin;
+    /// use kiln::build::Origin;
     ///
     /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
     /// let program = rt.build(&module).await?;

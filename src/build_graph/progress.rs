@@ -7,13 +7,13 @@ use futures::stream::{self, Stream};
 
 use crate::sync::lock;
 
-/// Numbers of the builds of a runtime, from the stream [`Progress`](crate::Progress). Programs, objects, fused kernels
-/// and translations of OpenCL C are builds. Requests for programs in memory are not.
+/// Numbers of the builds of a runtime, from the stream [`Progress`](crate::build::Progress). Programs, objects, fused
+/// kernels and translations of OpenCL C are builds. Requests for programs in memory are not.
 ///
 /// # Examples
 ///
 /// ```
-/// fn describe(progress: &kiln::BuildProgress) -> String {
+/// fn describe(progress: &kiln::build::BuildProgress) -> String {
 ///     let all = progress.queued + progress.compiling + progress.done;
 ///     format!("{} of {all} built", progress.done)
 /// }
@@ -36,7 +36,7 @@ impl BuildProgress {
     /// # Examples
     ///
     /// ```
-    /// assert!(kiln::BuildProgress::default().is_idle());
+    /// assert!(kiln::build::BuildProgress::default().is_idle());
     /// ```
     #[must_use]
     pub fn is_idle(&self) -> bool {

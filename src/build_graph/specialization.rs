@@ -30,7 +30,8 @@ pub(crate) use sealed::Sealed;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{BuildRequest, SpecializationValue};
+/// use kiln::BuildRequest;
+/// use kiln::build::SpecializationValue;
 ///
 /// /// Sets several constants of one type.
 /// fn specialize<T: SpecializationValue>(request: BuildRequest, values: &[(u32, T)]) -> BuildRequest {

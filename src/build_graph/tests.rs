@@ -18,11 +18,11 @@ use super::{
     EnvironmentOptions, Origin, Setting,
 };
 use crate::backend::DeviceSlot;
+use crate::counters::{Counters, Stats};
 use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{ErrorKind, Result};
 use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
-use crate::stats::{Counters, Stats};
 
 /// A graph with one fake device.
 struct Bench {

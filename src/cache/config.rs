@@ -17,10 +17,10 @@ use self::variables::{
 };
 use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Operation, Settings, Store};
+use crate::counters::Counters;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{self, environment, warning};
-use crate::stats::Counters;
 
 const MODE: &str = "KILN_CACHE";
 const TRACE: &str = "KILN_CACHE_TRACE";
@@ -67,7 +67,7 @@ const DEFAULT_BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `remote` | reason why the remote cache did not supply the program; `null` if it was not needed, or did |
 /// | `microseconds` | duration of the build; `null` for `memory` and `joined` |
 /// | `fields` | fields that the key covers, as pairs of name and value |
-/// | `linked` | symbols that modules of the program take from others: `symbol`; `importer` and `exporter`, digests of the modules; `source`, the [origin](crate::LibrarySource) of the exporter, `null` for the requested module; and `replaces`, whether the importer's own definition is replaced |
+/// | `linked` | symbols that modules of the program take from others: `symbol`; `importer` and `exporter`, digests of the modules; `source`, the [origin](crate::libraries::LibrarySource) of the exporter, `null` for the requested module; and `replaces`, whether the importer's own definition is replaced |
 ///
 /// # Examples
 ///
@@ -218,7 +218,8 @@ impl CacheConfig {
     /// # Examples
     ///
     /// ```
-    /// # use kiln::{CacheConfig, store::Durability};
+    /// # use kiln::CacheConfig;
+    /// # use kiln::store::Durability;
     /// // On a disk that is erased at each start, no program survives anyway.
     /// let cache = CacheConfig::at("/run/user/1000/kiln").durability(Durability::None);
     /// ```

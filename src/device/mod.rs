@@ -35,7 +35,8 @@ pub(crate) use workarounds::Workarounds;
 /// # Examples
 ///
 /// ```
-/// # use kiln::{DeviceKind, Runtime};
+/// # use kiln::Runtime;
+/// # use kiln::devices::DeviceKind;
 /// // The displayed text also selects a device of this kind.
 /// let builder = Runtime::builder().device(DeviceKind::Gpu.to_string());
 /// assert_eq!(DeviceKind::Gpu.to_string(), "gpu");
@@ -66,7 +67,8 @@ impl fmt::Display for DeviceKind {
 /// # Examples
 ///
 /// ```
-/// # use kiln::{Module, ModuleFormat};
+/// # use kiln::Module;
+/// # use kiln::devices::ModuleFormat;
 /// let module = Module::opencl_c("kernel void nothing() {}");
 /// assert_eq!(module.format(), ModuleFormat::OpenClC);
 /// assert_eq!(module.format().to_string(), "OpenCL C");
@@ -376,7 +378,7 @@ pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)>
 /// # Examples
 ///
 /// ```no_run
-/// # use kiln::DeviceKind;
+/// # use kiln::devices::DeviceKind;
 /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
 /// let gpu = rt.devices().iter().find(|device| device.kind == DeviceKind::Gpu);
 /// if let Some(gpu) = gpu {

@@ -7,7 +7,8 @@ use kiln_compiler::{Addressing, Filter};
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Addressing, Filter, Image, Rgba, Sampler};
+/// use kiln::Image;
+/// use kiln::images::{Addressing, Filter, Rgba, Sampler};
 ///
 /// # fn example(queue: kiln::Queue, warp: kiln::Kernel, source: Image<Rgba<f32>>,
 /// #     target: Image<Rgba<f32>>) -> kiln::Result<()> {

@@ -1,7 +1,7 @@
 //! Numbers of checked launches.
 
 use super::launch_work::LaunchWork;
-use crate::stats::Counters;
+use crate::counters::Counters;
 
 /// Numbers of checked launches, by how they run.
 #[derive(Clone, Copy, Debug, Default)]

@@ -354,7 +354,7 @@ named_future! {
     /// ```no_run
     /// # async fn example(tone: kiln::Kernel, tiles: Vec<kiln::Buffer<f32>>) -> kiln::Result<()> {
     /// let checks = tiles.iter().map(|tile| tone.launch(tile.len()).args((tile, 0.5f32)).verdict());
-    /// let checks: Vec<kiln::Checking> = checks.collect();
+    /// let checks: Vec<kiln::launch::Checking> = checks.collect();
     /// for check in checks {
     ///     println!("{}", check.await?);
     /// }

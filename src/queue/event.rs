@@ -30,7 +30,7 @@ use crate::sync::lock;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::Status;
+/// use kiln::commands::Status;
 ///
 /// # fn example(upload: &kiln::Event) {
 /// match upload.status() {
@@ -125,7 +125,7 @@ impl Event {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Status;
+    /// use kiln::commands::Status;
     ///
     /// # fn example(frames: &[kiln::Event]) {
     /// let done = frames.iter().filter(|frame| matches!(frame.status(), Status::Complete)).count();

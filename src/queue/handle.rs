@@ -114,7 +114,7 @@ impl Queue {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::DeviceKind;
+    /// use kiln::devices::DeviceKind;
     ///
     /// # fn example(queue: &kiln::Queue) {
     /// let piece = if queue.device().kind == DeviceKind::Cpu { 1 << 14 } else { 1 << 20 };
@@ -337,7 +337,7 @@ impl Queue {
         ReadPieces::new(pieces)
     }
 
-    /// Sets every element of a buffer or of a [part of a grid](crate::Grid::part), or every pixel of an image
+    /// Sets every element of a buffer or of a [part of a grid](crate::memory::Grid::part), or every pixel of an image
     /// or of a [part](crate::Image::part) of one, to `value`.
     ///
     /// The device fills a buffer if the size of an element is a power of two up to 128 bytes and the buffer
@@ -374,7 +374,7 @@ impl Queue {
 
     /// Copies the elements of one buffer to another of the same length, the pixels of an image or of a
     /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer
-    /// and an image or a [part of a grid](crate::Grid::part), row by row. Two parts of grids have the same
+    /// and an image or a [part of a grid](crate::memory::Grid::part), row by row. Two parts of grids have the same
     /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
     /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
     ///
@@ -509,7 +509,7 @@ impl Queue {
     }
 
     /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have not
-    /// finished and, while a [`Trace`](crate::Trace) records, also those that have. Commands that were not
+    /// finished and, while a [`Trace`](crate::stats::Trace) records, also those that have. Commands that were not
     /// given to the device yet are dashed, finished ones are filled, and failed ones are red.
     ///
     /// # Examples

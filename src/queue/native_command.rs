@@ -55,7 +55,7 @@ impl DriverQueue<'_> {
     ///
     /// ```no_run
     /// # fn finish(_: *mut std::ffi::c_void) {}
-    /// # fn example(driver: &kiln::DriverQueue<'_>) {
+    /// # fn example(driver: &kiln::interop::DriverQueue<'_>) {
     /// finish(driver.queue()); // a closure may block
     /// # }
     /// ```
@@ -70,7 +70,7 @@ impl DriverQueue<'_> {
     ///
     /// ```no_run
     /// # fn build_kernels(_: *mut std::ffi::c_void, _: *mut std::ffi::c_void) {}
-    /// # fn example(driver: &kiln::DriverQueue<'_>) {
+    /// # fn example(driver: &kiln::interop::DriverQueue<'_>) {
     /// let handles = driver.handles();
     /// build_kernels(handles.context, handles.device);
     /// # }
@@ -85,7 +85,7 @@ impl DriverQueue<'_> {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(driver: &kiln::DriverQueue<'_>) {
+    /// # fn example(driver: &kiln::interop::DriverQueue<'_>) {
     /// let (x, y) = (driver.memory()[0], driver.memory()[1]);
     /// let first_of_x = x.offset / size_of::<f32>(); // where libraries count elements
     /// # }

@@ -337,7 +337,7 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(trace: kiln::Trace) {
+    /// # async fn example(trace: kiln::stats::Trace) {
     /// let written = trace.finish();
     /// if let Err(error) = written.await {
     ///     eprintln!("continuing without a trace: {error}");

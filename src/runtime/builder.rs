@@ -17,6 +17,7 @@ use crate::build_graph::{
     DuplicateExports, EnvironmentOptions, Fuser, LookupTrace, ManifestRecorder, Setting,
 };
 use crate::cache::config::{CacheConfig, Caching};
+use crate::counters::Counters;
 use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
@@ -25,7 +26,6 @@ use crate::queue::{
     FUSION_LIMIT, FusionMode, Shared, Timeline, Waits, form_from_environment, start_reactor,
 };
 use crate::source::translate::FrontEnd;
-use crate::stats::Counters;
 
 /// Maximum number of bytes of the programs in memory, unless the application or the environment sets it.
 const DEFAULT_MEMORY_LIMIT: u64 = 256 << 20;
@@ -303,7 +303,8 @@ impl RuntimeBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use kiln::{DuplicateExports, Runtime};
+    /// # use kiln::Runtime;
+    /// # use kiln::libraries::DuplicateExports;
     /// # async fn example(tuned: kiln::Module, portable: kiln::Module) -> kiln::Result<()> {
     /// let first = DuplicateExports::FirstRegistered;
     /// let rt = Runtime::builder().duplicate_exports(first).build().await?;
@@ -366,7 +367,8 @@ impl RuntimeBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use kiln::{Checked, Runtime};
+    /// # use kiln::Runtime;
+    /// # use kiln::launch::Checked;
     /// # async fn example() -> kiln::Result<()> {
     /// // A launch that would need a guard fails, so that a test finds it.
     /// let rt = Runtime::builder().checked(Checked::Proven).build().await?;
@@ -405,7 +407,7 @@ impl RuntimeBuilder {
     /// second.
     ///
     /// When the limit has passed, the launches run one by one, with the outcome
-    /// [`Unfused::Overdue`](crate::Unfused::Overdue); a scope that [requires](crate::FusionScope::require)
+    /// [`Unfused::Overdue`](crate::fusion::Unfused::Overdue); a scope that [requires](crate::FusionScope::require)
     /// fusion fails with [`TimedOut`](crate::ErrorKind::TimedOut). The build continues in the background, where
     /// it occupies one of the [`compile_workers`](Self::compile_workers). Until it ends, scopes with the same
     /// launches do not wait; afterwards they use the kernel.

@@ -19,7 +19,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let tone_curve = rt.image_1d::<kiln::R<f32>>(256)?;
+    /// let tone_curve = rt.image_1d::<kiln::images::R<f32>>(256)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -37,7 +37,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let tone_curves = rt.image_1d_array::<kiln::R<f32>>(256, 3)?; // one for each color
+    /// let tone_curves = rt.image_1d_array::<kiln::images::R<f32>>(256, 3)?; // one for each color
     /// # Ok(())
     /// # }
     /// ```
@@ -52,13 +52,13 @@ impl Runtime {
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no images, or none of this format; the error
     /// lists the formats that it has. [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if a size is 0, or beyond the
-    /// [limits](crate::ImageLimits) of the device. [`OutOfResources`](crate::ErrorKind::OutOfResources) if the device's
-    /// memory does not suffice.
+    /// [limits](crate::devices::ImageLimits) of the device. [`OutOfResources`](crate::ErrorKind::OutOfResources) if
+    /// the device's memory does not suffice.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{Rgba, Unorm};
+    /// use kiln::images::{Rgba, Unorm};
     ///
     /// # async fn example(rt: kiln::Runtime, pixels: Vec<Rgba<Unorm<u8>>>) -> kiln::Result<()> {
     /// let photograph = rt.image_2d::<Rgba<Unorm<u8>>>(1920, 1080)?;
@@ -80,7 +80,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let frames = rt.image_2d_array::<kiln::Rgba<u8>>(1920, 1080, 8)?;
+    /// let frames = rt.image_2d_array::<kiln::images::Rgba<u8>>(1920, 1080, 8)?;
     /// let third = frames.part([0, 0, 2], [1920, 1080, 1])?;
     /// # Ok(())
     /// # }
@@ -104,7 +104,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let scan = rt.image_3d::<kiln::R<i16>>(512, 512, 128)?;
+    /// let scan = rt.image_3d::<kiln::images::R<i16>>(512, 512, 128)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -130,7 +130,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime, queue: kiln::Queue, gather: kiln::Kernel,
-    /// #     table: kiln::Buffer<kiln::R<f32>>, out: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// #     table: kiln::Buffer<kiln::images::R<f32>>, out: kiln::Buffer<f32>) -> kiln::Result<()> {
     /// let table = rt.image_buffer(&table)?; // reads go through the texture units
     /// queue.submit(gather.launch(out.len()).args((&table, &out)))?;
     /// # Ok(())

@@ -234,8 +234,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the address is null or no multiple of the device's
-    /// [`slice_alignment`](crate::Limits::slice_alignment), for a size of zero bytes, and if another buffer has only a
-    /// part of the memory: give the whole first.
+    /// [`slice_alignment`](crate::devices::Limits::slice_alignment), for a size of zero bytes, and if another buffer
+    /// has only a part of the memory: give the whole first.
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of Level Zero.
     ///
     /// # Examples
@@ -278,7 +278,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime, decoded: opencl3::memory::Image) -> kiln::Result<()> {
-    /// use kiln::{Rgba, Unorm};
+    /// use kiln::images::{Rgba, Unorm};
     /// use opencl3::memory::ClMem as _;
     ///
     /// // SAFETY: the image is alive, was created with `CL_MEM_READ_WRITE`, and only Kiln uses it from here on.
@@ -343,15 +343,15 @@ impl Runtime {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the object is null, if the number of sizes is not that
-    /// of the kind, for a size of 0 or beyond the [limits](crate::ImageLimits), and for an image over a buffer.
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a format that Kiln does not have on the device, and for a
-    /// device that is not one of Level Zero.
+    /// of the kind, for a size of 0 or beyond the [limits](crate::devices::ImageLimits), and for an image over a
+    /// buffer. [`Unsupported`](crate::ErrorKind::Unsupported) for a format that Kiln does not have on the device, and
+    /// for a device that is not one of Level Zero.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime, decoded: *mut std::ffi::c_void) -> kiln::Result<()> {
-    /// use kiln::{ImageKind, Rgba, Unorm};
+    /// use kiln::images::{ImageKind, Rgba, Unorm};
     ///
     /// // SAFETY: the image has this form, is destroyed after the runtime was drained, and only Kiln uses it.
     /// let frame = unsafe {

@@ -123,7 +123,7 @@ impl Runtime {
     /// ```no_run
     /// # async fn example(
     /// #     rt: kiln::Runtime,
-    /// #     plug_in: kiln::PluginLibraries,
+    /// #     plug_in: kiln::libraries::PluginLibraries,
     /// #     application: kiln::Module,
     /// # ) -> kiln::Result<()> {
     /// let attached = rt.attach(&plug_in)?;

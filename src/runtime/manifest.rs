@@ -38,7 +38,8 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{RecordManifest, Runtime};
+    /// use kiln::Runtime;
+    /// use kiln::manifest::RecordManifest;
     ///
     /// # async fn example(rt: Runtime) -> kiln::Result<()> {
     /// let starting: RecordManifest = rt.record_manifest("service.manifest");
@@ -59,7 +60,7 @@ named_future! {
 ///
 /// ```no_run
 /// use futures::StreamExt;
-/// use kiln::{BuildManifest, Warm, WarmOutcome};
+/// use kiln::manifest::{BuildManifest, Warm, WarmOutcome};
 ///
 /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
 /// let manifest = BuildManifest::open("service.manifest").await?;
@@ -86,7 +87,7 @@ pub struct Warm {
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{WarmOutcome, WarmProgress};
+/// use kiln::manifest::{WarmOutcome, WarmProgress};
 ///
 /// fn report(progress: &WarmProgress) {
 ///     if let WarmOutcome::Skipped(reason) = &progress.outcome {
@@ -117,7 +118,7 @@ impl Warm {
     /// ```no_run
     /// use futures::StreamExt;
     ///
-    /// # async fn example(rt: kiln::Runtime, manifest: kiln::BuildManifest) {
+    /// # async fn example(rt: kiln::Runtime, manifest: kiln::manifest::BuildManifest) {
     /// // On a build machine:
     /// let results: Vec<_> = rt.warm(&manifest).into_caches().collect().await;
     /// rt.drain().await;
@@ -134,11 +135,11 @@ impl Warm {
     ///
     /// ```no_run
     /// use futures::StreamExt;
-    /// use kiln::WarmOutcome;
+    /// use kiln::manifest::WarmOutcome;
     ///
-    /// # async fn example(rt: kiln::Runtime, manifest: kiln::BuildManifest) {
+    /// # async fn example(rt: kiln::Runtime, manifest: kiln::manifest::BuildManifest) {
     /// let results: Vec<_> = rt.warm(&manifest).check().collect().await;
-    /// let is_missing = |it: &&kiln::WarmProgress| matches!(it.outcome, WarmOutcome::Missing);
+    /// let is_missing = |it: &&kiln::manifest::WarmProgress| matches!(it.outcome, WarmOutcome::Missing);
     /// println!("{} programs would be compiled", results.iter().filter(is_missing).count());
     /// # }
     /// ```
@@ -159,7 +160,7 @@ impl Warm {
     /// ```no_run
     /// use futures::StreamExt;
     ///
-    /// # async fn example(rt: kiln::Runtime, manifest: kiln::BuildManifest) -> kiln::Result<()> {
+    /// # async fn example(rt: kiln::Runtime, manifest: kiln::manifest::BuildManifest) -> kiln::Result<()> {
     /// let results: Vec<_> = rt.warm(&manifest).on(rt.device())?.collect().await;
     /// # Ok(())
     /// # }
@@ -271,7 +272,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// use futures::StreamExt;
-    /// use kiln::{BuildManifest, WarmOutcome};
+    /// use kiln::manifest::{BuildManifest, WarmOutcome};
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
     /// let manifest = BuildManifest::open("service.manifest").await?;

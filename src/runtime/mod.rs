@@ -20,6 +20,7 @@ use crate::args::buffer::Buffer;
 use crate::args::region::{Contents, Storage};
 use crate::backend::DeviceSlot;
 use crate::build_graph::{BuildGraph, BuildRequest};
+use crate::counters::{DeviceStats, Stats};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::executor::{Priority, pause};
@@ -30,7 +31,6 @@ use crate::queue::{
     drain_within,
 };
 use crate::source::module::Module;
-use crate::stats::{DeviceStats, Stats};
 
 /// Devices, the programs built for them, and the threads that serve both. A `Runtime` is a handle that is cheap
 /// to clone: create one at start and share it.
@@ -238,7 +238,7 @@ impl Runtime {
     /// names the caller into the [options](BuildRequest::options), such as `-D CALLER=2`, or pass a buffer
     /// instead.
     ///
-    /// A program whose text uses the time of its build is not kept: see [`BuildKey`](crate::BuildKey).
+    /// A program whose text uses the time of its build is not kept: see [`BuildKey`](crate::build::BuildKey).
     ///
     /// # Examples
     ///

@@ -20,7 +20,7 @@ use crate::future::GuardedStream;
 ///
 /// ```no_run
 /// use futures::StreamExt;
-/// use kiln::Progress;
+/// use kiln::build::Progress;
 ///
 /// # async fn example(rt: kiln::Runtime) {
 /// let mut changes: Progress = rt.progress();

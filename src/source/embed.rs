@@ -37,7 +37,7 @@ pub struct Embedded {
 pub enum Code {
     /// SPIR-V in either byte order.
     SpirV(&'static [u8]),
-    /// The file of an [`Object`](crate::Object), which states its device and its symbols.
+    /// The file of an [`Object`](crate::libraries::Object), which states its device and its symbols.
     Object(&'static [u8]),
     /// OpenCL C with its stated names.
     OpenClC {
@@ -213,7 +213,7 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 ///
 /// The path is relative to the source file with the macro, as for [`include_bytes!`]. A file that a build
 /// script makes is named by `concat!(env!("OUT_DIR"), "/tone.spv")`. SPIR-V declares its exports and imports
-/// itself, as does the file of an [`Object`](crate::Object); those of OpenCL C are stated as for
+/// itself, as does the file of an [`Object`](crate::libraries::Object); those of OpenCL C are stated as for
 /// [`Module::exporting`](crate::Module::exporting) and [`Module::importing`](crate::Module::importing).
 ///
 /// Every [`Runtime`](crate::Runtime) of the process finds the library when a program imports from it, unless

@@ -12,7 +12,7 @@ use crate::source::module::Module;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::LibrarySource;
+/// use kiln::libraries::LibrarySource;
 ///
 /// # fn example(rt: kiln::Runtime) {
 /// for library in rt.libraries() {
@@ -41,7 +41,7 @@ pub enum LibrarySource {
 /// # Examples
 ///
 /// ```
-/// use kiln::Embedding;
+/// use kiln::libraries::Embedding;
 ///
 /// fn place(embedding: &Embedding) -> String {
 ///     format!("{}:{}", embedding.declared_in, embedding.line)
@@ -129,10 +129,10 @@ impl DeviceLibrary {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::LibrarySource;
+    /// use kiln::libraries::LibrarySource;
     ///
     /// # fn example(rt: kiln::Runtime) {
-    /// let registered = |library: &kiln::DeviceLibrary| *library.source() == LibrarySource::Registered;
+    /// let registered = |library: &kiln::libraries::DeviceLibrary| *library.source() == LibrarySource::Registered;
     /// println!("{} libraries are registered", rt.libraries().iter().filter(|it| registered(it)).count());
     /// # }
     /// ```
@@ -170,7 +170,7 @@ impl DeviceLibrary {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) {
-    /// let exports_tone = |library: &kiln::DeviceLibrary| library.exports().contains(&"tone");
+    /// let exports_tone = |library: &kiln::libraries::DeviceLibrary| library.exports().contains(&"tone");
     /// assert!(rt.libraries().iter().any(exports_tone));
     /// # }
     /// ```

@@ -33,7 +33,8 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// # Examples
 ///
 /// ```
-/// use kiln::{Module, ModuleFormat};
+/// use kiln::Module;
+/// use kiln::devices::ModuleFormat;
 ///
 /// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
 /// let halve = Module::opencl_c(text);
@@ -286,7 +287,8 @@ impl Module {
     /// # Examples
     ///
     /// ```
-    /// use kiln::{Module, ModuleFormat};
+    /// use kiln::Module;
+    /// use kiln::devices::ModuleFormat;
     ///
     /// let module = Module::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
     /// assert_eq!(module.format(), ModuleFormat::OpenClC);
@@ -438,7 +440,7 @@ impl Module {
     /// [`Driver`](ErrorKind::Driver). If it runs out of memory, the build fails with
     /// [`OutOfResources`](ErrorKind::OutOfResources). These two failures are not cached.
     ///
-    /// The child is a program whose `main` calls [`build_child`](crate::build_child); it can be this program
+    /// The child is a program whose `main` calls [`build_child`](crate::build::build_child); it can be this program
     /// itself. If there is no such program, the build fails with an error that describes what to do. The
     /// compiler never runs in this process instead.
     /// [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child) names the program, and
@@ -513,8 +515,8 @@ impl Module {
 
     /// Returns the names that other modules can import from this one. For a SPIR-V module, these are the
     /// symbols with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For other
-    /// formats, these are the [stated](Self::exporting) names; the file of an [`Object`](crate::Object) states
-    /// them itself.
+    /// formats, these are the [stated](Self::exporting) names; the file of an [`Object`](crate::libraries::Object)
+    /// states them itself.
     ///
     /// # Examples
     ///
@@ -624,7 +626,8 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{Module, OpenModule};
+    /// use kiln::Module;
+    /// use kiln::build::OpenModule;
     ///
     /// # async fn example() -> kiln::Result<()> {
     /// let paths = ["filters/blur.cl", "filters/tone.cl"];

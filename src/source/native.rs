@@ -31,7 +31,7 @@ impl Module {
     /// Creates a module from native code, for exactly the device and driver on which it will run:
     ///
     /// * a program, from [`Program::binary`](crate::Program::binary) or a driver's own tool;
-    /// * the file of an [`Object`](crate::Object) that Kiln made. It states the device, the driver, and the
+    /// * the file of an [`Object`](crate::libraries::Object) that Kiln made. It states the device, the driver, and the
     ///   symbols of its code. For another device or driver it is refused by name, or replaced by a library in
     ///   SPIR-V or OpenCL C that exports the same symbols;
     /// * an object or a library that a driver's own tool made, such as an OpenCL program of the type

@@ -25,7 +25,7 @@ const OBJECT: u32 = 3;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{ExportedLibraries, PluginLibraries};
+/// use kiln::libraries::{ExportedLibraries, PluginLibraries};
 ///
 /// /// # Safety
 /// ///
@@ -192,7 +192,8 @@ pub fn exported() -> ExportedLibraries {
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{ExportedLibraries, PluginLibraries, Runtime};
+/// use kiln::Runtime;
+/// use kiln::libraries::{ExportedLibraries, PluginLibraries};
 ///
 /// type Function = unsafe extern "C" fn() -> ExportedLibraries;
 ///
@@ -217,7 +218,7 @@ impl PluginLibraries {
     /// # Examples
     ///
     /// ```
-    /// assert_eq!(kiln::PluginLibraries::FUNCTION, "kiln_device_libraries");
+    /// assert_eq!(kiln::libraries::PluginLibraries::FUNCTION, "kiln_device_libraries");
     /// ```
     pub const FUNCTION: &'static str = "kiln_device_libraries";
 
@@ -244,13 +245,13 @@ impl PluginLibraries {
     /// ```standalone_crate
     /// unsafe extern "C" {
     ///     // Here the program itself exports the function.
-    ///     safe fn kiln_device_libraries() -> kiln::ExportedLibraries;
+    ///     safe fn kiln_device_libraries() -> kiln::libraries::ExportedLibraries;
     /// }
     /// kiln::export_device_libraries!();
     ///
     /// # fn main() -> kiln::Result<()> {
     /// // SAFETY: the program stays loaded.
-    /// let libraries = unsafe { kiln::PluginLibraries::read(&kiln_device_libraries()) }?;
+    /// let libraries = unsafe { kiln::libraries::PluginLibraries::read(&kiln_device_libraries()) }?;
     /// assert_eq!(libraries.libraries().len(), 0);
     /// # Ok(())
     /// # }
@@ -276,7 +277,7 @@ impl PluginLibraries {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(plug_in: kiln::PluginLibraries) {
+    /// # fn example(plug_in: kiln::libraries::PluginLibraries) {
     /// for library in plug_in.libraries() {
     ///     println!("{library}");
     /// }
@@ -308,7 +309,7 @@ macro_rules! export_device_libraries {
     () => {
         const _: () = {
             #[unsafe(no_mangle)]
-            extern "C" fn kiln_device_libraries() -> $crate::ExportedLibraries {
+            extern "C" fn kiln_device_libraries() -> $crate::libraries::ExportedLibraries {
                 $crate::embedded::exported()
             }
         };

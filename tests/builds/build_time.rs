@@ -4,7 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kiln::{CacheConfig, DeviceKind, Module, ModuleFormat, Origin, Program, Runtime};
+use kiln::build::Origin;
+use kiln::devices::{DeviceKind, ModuleFormat};
+use kiln::{CacheConfig, Module, Program, Runtime};
 use support::builder;
 use support::everywhere;
 

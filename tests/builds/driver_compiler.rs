@@ -1,6 +1,7 @@
 //! The files with which a driver compiles, as a part of keys.
 
-use kiln::{BuildKey, CacheConfig, Module, Runtime};
+use kiln::build::BuildKey;
+use kiln::{CacheConfig, Module, Runtime};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_all_devices};
 use opencl3::program::Program;

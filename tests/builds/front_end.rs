@@ -7,10 +7,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use futures::future::join_all;
+use kiln::devices::ModuleFormat;
 use kiln::internal::translate::spirv_of;
 use kiln::simulated::Simulator;
 use kiln::store::Checked;
-use kiln::{CacheConfig, Error, ErrorKind, Module, ModuleFormat, Runtime};
+use kiln::{CacheConfig, Error, ErrorKind, Module, Runtime};
 use smol::block_on;
 use support::children::{Child, report, variable};
 use support::scripts;

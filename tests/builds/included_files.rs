@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use futures::future::join_all;
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
 use kiln::simulated::Simulator;
 use kiln::{
-    CacheConfig, ErrorKind, FusionMode, Kernel, Module, ModuleFormat, Origin, Program, Result,
-    Runtime, RuntimeBuilder,
+    CacheConfig, ErrorKind, FusionMode, Kernel, Module, Program, Result, Runtime, RuntimeBuilder,
 };
 use smol::block_on;
 use support::everywhere;

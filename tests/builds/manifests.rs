@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::{StreamExt, future};
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::manifest::{BuildManifest, EntryKind, Warm, WarmOutcome, WarmProgress};
 use kiln::simulated::Simulator;
-use kiln::{
-    BuildManifest, CacheConfig, EntryKind, ErrorKind, FusionMode, Module, ModuleFormat, Origin,
-    Runtime, Warm, WarmOutcome, WarmProgress,
-};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Module, Runtime};
 use support::children::{Child, variable};
 use support::everywhere;
 use support::libraries;
@@ -180,7 +180,7 @@ everywhere! {
     async fn fused_kernels_and_the_choices_between_them_are_built_ahead(rt: Runtime) {
         let fleet = Fleet::new();
         let recording = fleet.start_recording("first", &rt).await;
-        let is_choice = |entry: &kiln::ManifestEntry| entry.kind() == EntryKind::Choice;
+        let is_choice = |entry: &kiln::manifest::ManifestEntry| entry.kind() == EntryKind::Choice;
         let mut manifest = BuildManifest::default();
         for _ in 0..20 {
             run_scopes(&recording, 10).await;
@@ -250,7 +250,7 @@ simulated! {
         }
         let manifest = fleet.open().await;
         assert_eq!(names(&manifest), ["k0.cl", "k2.cl", "k1.cl", "k3.cl"]);
-        let counts = |entry: &kiln::ManifestEntry| (entry.runs(), entry.uses());
+        let counts = |entry: &kiln::manifest::ManifestEntry| (entry.runs(), entry.uses());
         let counts: Vec<_> = manifest.entries().iter().map(counts).collect();
         assert_eq!(counts, [(3, 18), (2, 2), (1, 1), (1, 1)]);
     }
@@ -281,7 +281,7 @@ simulated! {
         build_and_drain(&other, [1]).await;
         let manifest = fleet.open().await;
         assert_eq!(names(&manifest)[0], "k1.cl");
-        let runs: Vec<_> = manifest.entries().iter().map(kiln::ManifestEntry::runs).collect();
+        let runs: Vec<_> = manifest.entries().iter().map(kiln::manifest::ManifestEntry::runs).collect();
         assert_eq!(runs, [2, 1, 1]);
     }
 
@@ -358,7 +358,7 @@ simulated! {
         future::join_all(runs).await;
         let manifest = fleet.open().await;
         assert_eq!(manifest.entries().len(), 27);
-        let runs: usize = manifest.entries().iter().map(kiln::ManifestEntry::runs).sum();
+        let runs: usize = manifest.entries().iter().map(kiln::manifest::ManifestEntry::runs).sum();
         assert_eq!(runs, 8 * 20);
     }
 

@@ -15,8 +15,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
+use kiln::build::Origin;
 use kiln::simulated::{Pause, Simulator};
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::children::{Child, Report, report, variable};
 use support::test_name;
 

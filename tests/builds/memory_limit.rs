@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use kiln::{Kernel, Module, Origin, Runtime};
+use kiln::build::Origin;
+use kiln::{Kernel, Module, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::log_recorder::LogRecorder;
 use support::{everywhere, module_for, on_each_device, test_name};

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use cl3::kernel::{create_kernels_in_program, release_kernel};
 use cl3::program::{build_program, create_program_with_source, release_program};
 use futures::executor::block_on;
-use kiln::{Module, Origin, Runtime};
+use kiln::build::Origin;
+use kiln::{Module, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::{on_each_device, test_name};
 

@@ -4,8 +4,9 @@
 
 use futures::StreamExt;
 use futures::future::join_all;
+use kiln::build::BuildProgress;
 use kiln::simulated::Simulator;
-use kiln::{BuildProgress, CacheConfig, Module, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::under_executors;
 
 async fn start(simulator: &Simulator) -> Runtime {

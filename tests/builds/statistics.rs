@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
 use futures::executor::block_on;
+use kiln::images::{Rgba, Unorm};
 use kiln::simulated::Simulator;
-use kiln::{Buffer, DeviceStats, Rgba, Runtime, Unorm};
+use kiln::stats::DeviceStats;
+use kiln::{Buffer, Runtime};
 use serde_json::{Value, json};
 use support::everywhere;
 use support::simulation::eventually;

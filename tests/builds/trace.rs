@@ -7,8 +7,9 @@ use std::process::Command;
 
 use futures::executor::block_on;
 use futures::future::join;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, ErrorKind, Module, Origin, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Runtime};
 use serde_json::Value;
 use support::test_name;
 

@@ -1,8 +1,10 @@
 //! SPIR-V modules on devices that take none: Kiln translates them to OpenCL C, and the module's kernels are
 //! unchanged for users. `emitted.rs` tests that the results are equal.
 
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
 use kiln::internal::translate::spirv_of;
-use kiln::{CacheConfig, ErrorKind, Local, Module, ModuleFormat, Origin, Program, Runtime};
+use kiln::{CacheConfig, ErrorKind, Local, Module, Program, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::test_name;
 use support::tools::has_clang;

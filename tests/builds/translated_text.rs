@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 
 use bytemuck::Pod;
 use futures::StreamExt;
+use kiln::devices::ModuleFormat;
+use kiln::fusion::FusionOutcome;
 use kiln::internal::translate::{options_for_device, spirv_of};
 use kiln::store::Checked;
-use kiln::{
-    CacheConfig, ErrorKind, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat, Runtime,
-};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Runtime};
 use smol::block_on;
 use support::processes;
 use support::stores;

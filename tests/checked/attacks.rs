@@ -167,7 +167,7 @@ everywhere! {
 
 everywhere! {
     async fn the_stack_of_a_thread_is_not_exceeded(rt: Runtime) {
-        if !has_clang() || rt.device().kind != kiln::DeviceKind::Cpu {
+        if !has_clang() || rt.device().kind != kiln::devices::DeviceKind::Cpu {
             return;
         }
         let values = 64;

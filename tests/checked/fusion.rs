@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::{Buffer, FusionMode, FusionOutcome, Kernel, Launch, Queue, Runtime};
+use kiln::fusion::FusionOutcome;
+use kiln::{Buffer, FusionMode, Kernel, Launch, Queue, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::test_name;
 use support::tools::has_clang;

@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 
 use super::random_kernels::compare::check;
 use futures::executor::block_on;
-use kiln::{DeviceKind, FusionMode, Runtime};
+use kiln::devices::DeviceKind;
+use kiln::{FusionMode, Runtime};
 use support::children::{DEVICE, report, this_binary, variable};
 use support::test_name;
 use support::tools::{compile_library, has_clang, has_tool};

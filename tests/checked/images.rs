@@ -4,10 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::print_stderr, reason = "the log reports skipped checks")]
 
+use kiln::images::{Addressing, Filter, R, Rgba, Sampler, Unorm};
 use kiln::internal::translate::spirv_of;
-use kiln::{
-    Addressing, ErrorKind, Filter, Image, Kernel, Launch, Module, R, Rgba, Runtime, Sampler, Unorm,
-};
+use kiln::{ErrorKind, Image, Kernel, Launch, Module, Runtime};
 use support::tools::has_clang;
 
 type Pixel = Rgba<u8>;
@@ -505,7 +504,7 @@ fn integers_of_all_sizes_keep_their_bits() {
             write_imagei(to, at, read_imagei(from, at));
         }";
 
-    async fn check<P: kiln::Pixel + PartialEq + std::fmt::Debug + Send + Sync>(
+    async fn check<P: kiln::images::Pixel + PartialEq + std::fmt::Debug + Send + Sync>(
         rt: &Runtime,
         name: &str,
         pixels: [P; 4],

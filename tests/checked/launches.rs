@@ -1,7 +1,9 @@
 //! Checked launches: what is proven runs as it is, what is not runs guarded, and nothing leaves its buffers.
 
+use kiln::devices::{DeviceKind, ModuleFormat};
 use kiln::internal::translate::spirv_of;
-use kiln::{Buffer, Checked, DeviceKind, ErrorKind, Kernel, Local, Module, ModuleFormat, Runtime};
+use kiln::launch::Checked;
+use kiln::{Buffer, ErrorKind, Kernel, Local, Module, Runtime};
 use support::everywhere;
 use support::tools::has_clang;
 

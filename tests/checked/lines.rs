@@ -3,7 +3,8 @@
 use std::fs;
 
 use kiln::internal::translate::spirv_of;
-use kiln::{Buffer, CheckedProgram, ErrorKind, Kernel, LaunchVerdict, Module, Runtime};
+use kiln::launch::LaunchVerdict;
+use kiln::{Buffer, CheckedProgram, ErrorKind, Kernel, Module, Runtime};
 use support::everywhere;
 use support::tools::has_clang;
 use tempfile::TempDir;

@@ -2,11 +2,9 @@
 
 use std::fs;
 
+use kiln::fusion::FusionOutcome;
 use kiln::internal::translate::spirv_of;
-use kiln::{
-    Buffer, CacheConfig, CheckedProgram, ErrorKind, FusionMode, FusionOutcome, Kernel, Module,
-    Runtime,
-};
+use kiln::{Buffer, CacheConfig, CheckedProgram, ErrorKind, FusionMode, Kernel, Module, Runtime};
 use support::everywhere;
 use support::tools::has_clang;
 

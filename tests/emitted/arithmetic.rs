@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
+use kiln::devices::ModuleFormat;
 use kiln::internal::spirv::emit;
-use kiln::{Module, ModuleFormat, Runtime};
+use kiln::{Module, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, InsertPoint, Instruction, Operand};
 use rspirv::spirv::{

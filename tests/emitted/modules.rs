@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
+use kiln::devices::ModuleFormat;
 use kiln::internal::spirv::emit;
-use kiln::{Buffer, Kernel, Local, Module, ModuleFormat, Program, Queue, Runtime};
+use kiln::{Buffer, Kernel, Local, Module, Program, Queue, Runtime};
 use support::tier;
 
 macro_rules! modules {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln::ModuleFormat;
+use kiln::devices::ModuleFormat;
 use serde_json::Value;
 
 use crate::{Bench, Run, on_benches};

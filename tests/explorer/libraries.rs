@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use kiln::Module;
+use kiln::devices::ModuleFormat;
 use kiln::store::EntryInfo;
-use kiln::{Module, ModuleFormat};
 use serde_json::Value;
 
 use crate::{Bench, on_benches};

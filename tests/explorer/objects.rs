@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use kiln::{Module, ModuleFormat};
+use kiln::Module;
+use kiln::devices::ModuleFormat;
 
 use crate::{Bench, on_benches};
 use support::libraries::{function, module};

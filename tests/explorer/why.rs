@@ -82,7 +82,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
 #[test]
 fn the_header_that_changed_is_named() {
     on_benches(async |bench| {
-        if !bench.rt.device().formats.contains(&kiln::ModuleFormat::OpenClC) {
+        if !bench.rt.device().formats.contains(&kiln::devices::ModuleFormat::OpenClC) {
             return;
         }
         fs::create_dir(bench.path("include")).unwrap();

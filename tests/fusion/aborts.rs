@@ -5,7 +5,8 @@
 
 use std::sync::Barrier;
 
-use kiln::{Buffer, Event, FusionOutcome, FusionScope, Runtime, Unfused};
+use kiln::fusion::{FusionOutcome, Unfused};
+use kiln::{Buffer, Event, FusionScope, Runtime};
 use support::everywhere;
 use support::scopes::{Chain, always};
 

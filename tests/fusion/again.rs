@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use kiln::{FusionOutcome, Internalization, Kernel, Runtime};
+use kiln::fusion::{FusionOutcome, Internalization};
+use kiln::{Kernel, Runtime};
 use support::everywhere;
 use support::scopes::{Chain, FUSION, always, buffers, kernels, kernels_of_text};
 use support::tools::has_clang;

@@ -8,7 +8,8 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use kiln::{Buffer, FusionForm, FusionMode, FusionOutcome, Kernel, Launch, Local, Runtime};
+use kiln::fusion::{FusionForm, FusionOutcome};
+use kiln::{Buffer, FusionMode, Kernel, Launch, Local, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::scopes::kernels_of_text;
 use support::test_name;
@@ -129,7 +130,8 @@ fn batches(outcome: &FusionOutcome) -> Vec<Vec<usize>> {
             vec![(0..*launches).collect()]
         }
         FusionOutcome::Parts { parts, .. } => {
-            let is_batched = |part: &&kiln::FusedPart| part.form == Some(FusionForm::Batched);
+            let is_batched =
+                |part: &&kiln::fusion::FusedPart| part.form == Some(FusionForm::Batched);
             parts.iter().filter(is_batched).map(|part| part.launches.clone()).collect()
         }
         other => panic!("{other}"),
@@ -385,7 +387,7 @@ fn trials_compare_the_batch_with_other_ways() {
             let parts = scope.report().parts().to_vec();
             report = scope.report().to_string();
             let ways = || parts.iter().flat_map(|part| &part.ways);
-            let is_batched = |way: &kiln::WayReport| {
+            let is_batched = |way: &kiln::fusion::WayReport| {
                 way.steps.iter().any(|step| step.form == Some(FusionForm::Batched))
             };
             if ways().any(|way| is_batched(way) && way.time.is_some())

@@ -1,8 +1,9 @@
 //! Random launches of a pool of kernels, for comparing fused runs with runs one by one.
 
 use fastrand::Rng;
+use kiln::NdRange;
 use kiln::internal::fusion::{self, Argument};
-use kiln::{NdRange, NdSize};
+use kiln::launch::NdSize;
 
 use super::random_kernels::{GROUP, Kernel, Kind, Parameter};
 use support::size;

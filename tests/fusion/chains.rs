@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
 use fastrand::Rng;
-use kiln::{FusionMode, FusionOutcome, Runtime};
+use kiln::fusion::FusionOutcome;
+use kiln::{FusionMode, Runtime};
 use support::chains;
 use support::chains::{Chain, Expected, Prepared, program};
 use support::tier;

@@ -13,9 +13,11 @@ use super::batches::{Reasons, assert_none, in_batches};
 use super::cases::{CELL, CELLS, Case, Value, case};
 use super::random_kernels::{Kernel, PRELUDE, pool};
 use fastrand::Rng;
+use kiln::devices::ModuleFormat;
+use kiln::fusion::FusionForm;
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
-use kiln::{Buffer, ErrorKind, FusionForm, Local, Module, ModuleFormat, NdRange, Program, Runtime};
+use kiln::{Buffer, ErrorKind, Local, Module, NdRange, Program, Runtime};
 use support::tools::{has_clang, has_tool, renamed, translate};
 
 const KERNELS: usize = 40;

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+use kiln::fusion::FusionOutcome;
 use kiln::internal::spirv::emit;
 use kiln::internal::translate::spirv_of;
-use kiln::{Buffer, FusionOutcome, Kernel, Module, Runtime};
+use kiln::{Buffer, Kernel, Module, Runtime};
 use support::on_each_device;
 use support::scopes::{always, kernels, kernels_of_text};
 use support::tools::has_clang;

@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-use kiln::{FusionOutcome, Module, ModuleFormat};
+use kiln::Module;
+use kiln::devices::ModuleFormat;
+use kiln::fusion::FusionOutcome;
 use support::everywhere;
 use support::scopes;
 use support::scopes::always;

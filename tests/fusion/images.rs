@@ -5,10 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
 use futures::executor::block_on;
-use kiln::{
-    Addressing, Filter, FusionMode, FusionOutcome, FusionReport, Image, Internalization, Kernel,
-    Launch, Pixel, Program, R, Rg, Rgba, Runtime, Sampler, Unorm,
-};
+use kiln::fusion::{FusionOutcome, FusionReport, Internalization};
+use kiln::images::{Addressing, Filter, Pixel, R, Rg, Rgba, Sampler, Unorm};
+use kiln::{FusionMode, Image, Kernel, Launch, Program, Runtime};
 
 const KERNELS: &str = "
 #pragma OPENCL FP_CONTRACT OFF

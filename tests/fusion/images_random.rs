@@ -11,9 +11,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fastrand::Rng;
-use kiln::{
-    Addressing, Buffer, FusionMode, Image, Launch, Pixel, Program, R, Rgba, Runtime, Sampler, Unorm,
-};
+use kiln::images::{Addressing, Pixel, R, Rgba, Sampler, Unorm};
+use kiln::{Buffer, FusionMode, Image, Launch, Program, Runtime};
 use support::tier;
 
 const WIDTH: usize = 13;

@@ -1,8 +1,10 @@
 //! On every device, the results of fused kernels equal those of their launches one by one, byte for byte.
 
+use kiln::fusion::Internalization;
 use kiln::internal::fusion::{Argument, Fused, FusionOptions, Launch, fuse, range};
 use kiln::internal::spirv::emit;
-use kiln::{Buffer, Internalization, Kernel, Module, NdRange, NdSize, Program, Runtime};
+use kiln::launch::NdSize;
+use kiln::{Buffer, Kernel, Module, NdRange, Program, Runtime};
 use support::tier;
 
 const OPTIMISED: [&[u8]; 2] =

@@ -3,7 +3,8 @@
 #![allow(clippy::print_stderr, reason = "the log shows what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
+use kiln::fusion::{FusionOutcome, Internalization, Unfused};
+use kiln::{FusionMode, Runtime};
 use support::everywhere;
 use support::scopes::{
     Chain, FUSION, always, buffers, is_imitated, is_overdue, kernels, kernels_of_text,
@@ -566,7 +567,7 @@ everywhere! {
         let last = chain.second(&fusion);
         let report = fusion.examine().await.unwrap();
         assert!(fusion.is_fusing());
-        assert!(matches!(last.status(), kiln::Status::Waiting));
+        assert!(matches!(last.status(), kiln::commands::Status::Waiting));
         let [first, second] = report.launches() else { panic!("{report}") };
         assert_eq!((&*first.kernel, &*second.kernel), ("scale", "offset"));
         assert_eq!(first.range.global(), [N]);

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::executor::block_on;
+use kiln::fusion::{FusionOutcome, Unfused};
 use kiln::internal::translate;
 use kiln::simulated::Simulator;
 use kiln::{
-    Buffer, ErrorKind, FusionMode, FusionOutcome, FusionScope, Graph, Kernel, Launch, Module,
-    Runtime, RuntimeBuilder, Unfused,
+    Buffer, ErrorKind, FusionMode, FusionScope, Graph, Kernel, Launch, Module, Runtime,
+    RuntimeBuilder,
 };
 use support::simulation::{eventually, runtime_with};
 use support::tools::has_clang;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-use kiln::{FusionOutcome, Internalization};
+use kiln::fusion::{FusionOutcome, Internalization};
 use support::everywhere;
 use support::scopes::{PATTERNS, always, buffers, is_imitated, kernels, kernels_of_text};
 use support::tools::has_clang;

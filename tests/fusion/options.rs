@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use kiln::{Buffer, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat, Program, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::fusion::FusionOutcome;
+use kiln::{Buffer, FusionMode, Kernel, Module, Program, Runtime};
 use support::scopes;
 use support::tier;
 use support::tools::has_clang;

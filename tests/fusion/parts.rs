@@ -4,10 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::{
-    Buffer, CacheConfig, Event, FusionForm, FusionMode, FusionOutcome, FusionScope, Kernel, Launch,
-    Runtime, Unfused,
-};
+use kiln::fusion::{FusionForm, FusionOutcome, Unfused};
+use kiln::{Buffer, CacheConfig, Event, FusionMode, FusionScope, Kernel, Launch, Runtime};
 use support::everywhere;
 use support::scopes::{FUSION, always, is_overdue, kernels, kernels_of_text};
 use support::tools::has_clang;
@@ -227,7 +225,7 @@ everywhere! {
                 break (outcome, scope.report());
             }
         };
-        let chosen = |report: &kiln::FusionReport| {
+        let chosen = |report: &kiln::fusion::FusionReport| {
             let parts = report.parts().iter();
             let chosen = parts.map(|part| {
                 part.ways.iter().find(|way| way.is_chosen).map(|way| format!("{:?}", way.steps))

@@ -18,12 +18,11 @@ use std::path::Path;
 use super::batches::{Reasons, assert_none, in_batches};
 use super::random_chains::{CELL, Case, Pool, Value};
 use fastrand::Rng;
+use kiln::fusion::{FusionForm, FusionOutcome};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::link;
 use kiln::internal::translate::spirv_of;
-use kiln::{
-    Buffer, FusionForm, FusionMode, FusionOutcome, Launch, Local, Module, NdRange, Program, Runtime,
-};
+use kiln::{Buffer, FusionMode, Launch, Local, Module, NdRange, Program, Runtime};
 use support::tools;
 use support::tools::{has_clang, has_tool};
 

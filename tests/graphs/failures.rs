@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Event, Graph, Queue, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Graph, Queue, Runtime};
 use support::simulation::{assert_at_rest, eventually, kernel, runtime, with_kernels};
 
 const LEN: usize = 64;

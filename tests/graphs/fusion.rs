@@ -4,9 +4,9 @@
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 use futures::FutureExt;
-use kiln::{
-    Buffer, FusionMode, FusionOutcome, Graph, GraphScalar, Kernel, Module, Queue, Runtime, Unfused,
-};
+use kiln::fusion::{FusionOutcome, Unfused};
+use kiln::graph::GraphScalar;
+use kiln::{Buffer, FusionMode, Graph, Kernel, Module, Queue, Runtime};
 use support::everywhere;
 use support::scopes::{always, kernels_of_text, with_mode};
 use support::simulation::eventually;

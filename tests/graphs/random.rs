@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use fastrand::Rng;
 use futures::executor::block_on;
+use kiln::graph::GraphScalar;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, FusionMode, Graph, GraphScalar, Kernel, Queue, Recorder, Runtime};
+use kiln::{Buffer, FusionMode, Graph, Kernel, Queue, Recorder, Runtime};
 use support::simulation;
 
 /// Elements of each buffer.

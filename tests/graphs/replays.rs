@@ -5,7 +5,8 @@
 
 use futures::executor::block_on;
 use futures::future::try_join_all;
-use kiln::{Buffer, ErrorKind, Event, Graph, GraphScalar, Kernel, Queue, Runtime};
+use kiln::graph::GraphScalar;
+use kiln::{Buffer, ErrorKind, Event, Graph, Kernel, Queue, Runtime};
 
 const LEN: usize = 1000;
 
@@ -313,13 +314,13 @@ fn values_that_decide_about_accesses_of_checked_kernels_cannot_be_open() {
 fn images_can_be_recorded() {
     block_on(support::on_each_device_with_images(async |rt| {
         let (queue, side) = (rt.queue(), 32);
-        let image = rt.image_2d::<kiln::Rgba<u8>>(side, side).unwrap();
+        let image = rt.image_2d::<kiln::images::Rgba<u8>>(side, side).unwrap();
         let mut recorder = queue.record();
-        let x = recorder.input::<kiln::Rgba<u8>>(side * side).unwrap();
+        let x = recorder.input::<kiln::images::Rgba<u8>>(side * side).unwrap();
         recorder.copy(&x, &image).unwrap();
         let graph = recorder.finish().await.unwrap();
-        let pixels: Vec<kiln::Rgba<u8>> =
-            (0..side * side).map(|i| kiln::Rgba([i as u8, 1, 2, 3])).collect();
+        let pixels: Vec<kiln::images::Rgba<u8>> =
+            (0..side * side).map(|i| kiln::images::Rgba([i as u8, 1, 2, 3])).collect();
         let y = rt.buffer_from(pixels.clone()).await.unwrap();
         let _ = graph.replay().bind(&x, &y).submit().unwrap();
         assert_eq!(queue.read(&image).await.unwrap(), pixels);

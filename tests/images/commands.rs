@@ -6,11 +6,12 @@
 use std::fmt::Debug;
 
 use futures::executor::block_on;
-use kiln::simulated::Simulator;
-use kiln::{
-    A, Addressing, Argb, Bgra, ErrorKind, Half, Image, ImageKind, Intensity, Luminance, Module,
-    Pixel, R, Rg, Rgba, Runtime, Sampler, Snorm, Unorm,
+use kiln::images::{
+    A, Addressing, Argb, Bgra, Half, ImageKind, Intensity, Luminance, Pixel, R, Rg, Rgba, Sampler,
+    Snorm, Unorm,
 };
+use kiln::simulated::Simulator;
+use kiln::{ErrorKind, Image, Module, Runtime};
 use support::simulation;
 use support::simulation::runtime;
 
@@ -46,7 +47,11 @@ fn image<P: Pixel>(rt: &Runtime, kind: ImageKind, [x, y, z]: [usize; 3]) -> Imag
 }
 
 /// Returns a part of an image that is given in three dimensions.
-fn part<P: Pixel>(image: &Image<P>, at: [usize; 3], size: [usize; 3]) -> kiln::ImagePart<P> {
+fn part<P: Pixel>(
+    image: &Image<P>,
+    at: [usize; 3],
+    size: [usize; 3],
+) -> kiln::images::ImagePart<P> {
     match image.size().len() {
         1 => image.part([at[0]], [size[0]]),
         2 => image.part([at[0], at[1]], [size[0], size[1]]),

@@ -7,8 +7,9 @@
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 use futures::executor::block_on;
+use kiln::images::{ImagePart, R};
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, Image, ImagePart, Kernel, Queue, R, Runtime};
+use kiln::{Buffer, Event, Image, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use support::simulation;

@@ -4,8 +4,11 @@
 #![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::images::R;
 use kiln::simulated::Simulator;
-use kiln::{Error, ErrorKind, Kernel, Local, Module, ModuleFormat, Origin, R, Runtime};
+use kiln::{Error, ErrorKind, Kernel, Local, Module, Runtime};
 use support::everywhere;
 use support::test_name;
 use support::{SAXPY, kernel};

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-use kiln::{Error, Module, ModuleFormat, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::{Error, Module, Runtime};
 use support::everywhere;
 #[cfg(feature = "simulated")]
 use support::simulation;

@@ -2,10 +2,9 @@
 
 use futures::executor::block_on;
 use kiln::bytemuck::Pod;
-use kiln::{
-    Buffer, BufferArgument, ErrorKind, Event, Image, Launch, Local, R, Result, Rgba, Runtime,
-    Sampler,
-};
+use kiln::images::{R, Rgba, Sampler};
+use kiln::launch::BufferArgument;
+use kiln::{Buffer, ErrorKind, Event, Image, Launch, Local, Result, Runtime};
 use support::tools::has_clang;
 use support::{on_each_device, on_each_device_with_images};
 

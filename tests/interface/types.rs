@@ -4,19 +4,29 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use futures::Stream;
+use kiln::build::{Build, BuildKey, Digest, OpenModule, Origin, SpecializationConstant};
+use kiln::commands::{Drain, DrainTimeout, Profile, Ready, Status};
+use kiln::devices::Limits;
+use kiln::fusion::{
+    Examining, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport, PartReport, StepReport,
+    WayReport,
+};
+use kiln::graph::{GraphScalar, Recording, Replay};
+use kiln::launch::{Access, AddressSpace, NdSize, Parameter, WorkGroup};
+use kiln::libraries::{
+    Attached, CompileObject, DeviceLibrary, Embedding, ExportedLibraries, LibrarySource,
+    LinkedSymbol, Object, PluginLibraries,
+};
+use kiln::memory::Upload;
+use kiln::stats::{DeviceStats, Trace, WriteTrace};
 use kiln::store::{
     Checked, Collected, Durability, Entries, Entry, EntryInfo, KernelRecord, Manifest,
     ObjectRecord, Operation, ParameterRecord, Store, Unusable, Verify,
 };
 use kiln::{
-    Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, CompileObject, Device,
-    DeviceInfo, DeviceLibrary, DeviceStats, Digest, Drain, DrainTimeout, Embedding, Error, Event,
-    Examining, ExportedLibraries, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport,
-    FusionScope, Graph, GraphScalar, Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local,
-    Module, NdRange, NdSize, Object, OpenModule, Origin, Parameter, PartReport, PluginLibraries,
-    Profile, Program, Queue, Read, Ready, Recorder, Recording, Replay, Runtime, RuntimeBuilder,
-    SpecializationConstant, Starting, Stats, Status, StepReport, Trace, Upload, WayReport,
-    WorkGroup, WriteTrace,
+    Buffer, BuildRequest, Device, DeviceInfo, Error, Event, FusionScope, Graph, Kernel, Launch,
+    Local, Module, NdRange, Program, Queue, Read, Recorder, Runtime, RuntimeBuilder, Starting,
+    Stats,
 };
 
 fn send<T: Send + 'static>() {}

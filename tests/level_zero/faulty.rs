@@ -16,10 +16,11 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, join_all, select, try_join_all};
-use kiln::{
-    Addressing, Buffer, CacheConfig, DriverQueue, ErrorKind, FusionMode, Module, Origin, Queue, R,
-    Runtime, Sampler, Status,
-};
+use kiln::build::Origin;
+use kiln::commands::Status;
+use kiln::images::{Addressing, R, Sampler};
+use kiln::interop::DriverQueue;
+use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Module, Queue, Runtime};
 use support::children::{Child, Report, on_imitated_gpu, report};
 use support::test_name;
 use support::tools;

@@ -8,7 +8,9 @@ use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 
 use futures::executor::block_on;
-use kiln::{Access, Bgra, Error, ErrorKind, ImageKind, R, Rgba, Runtime, Sampler, Unorm};
+use kiln::images::{Bgra, ImageKind, R, Rgba, Sampler, Unorm};
+use kiln::launch::Access;
+use kiln::{Error, ErrorKind, Runtime};
 
 type Raw = *mut c_void;
 
@@ -159,7 +161,7 @@ fn given_programs_launch_their_kernels_and_are_left_to_their_owner() {
         let object = create_module(&rt, &binary);
         // SAFETY: the module is alive, and is destroyed after its last use.
         let program = unsafe { rt.program_from_level_zero(object) }.unwrap();
-        assert_eq!(program.origin(), kiln::Origin::Given);
+        assert_eq!(program.origin(), kiln::build::Origin::Given);
         // SAFETY: the kernels stay inside their images and buffers.
         let [brighten, add] =
             ["brighten", "add"].map(|name| unsafe { program.kernel(name) }.unwrap());

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::libraries::DuplicateExports;
 use kiln::store::EntryInfo;
-use kiln::{
-    CacheConfig, DuplicateExports, ErrorKind, Module, ModuleFormat, Origin, Runtime, RuntimeBuilder,
-};
+use kiln::{CacheConfig, ErrorKind, Module, Runtime, RuntimeBuilder};
 use support::entries::Parts;
 use support::everywhere;
 use support::libraries::{

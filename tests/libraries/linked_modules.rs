@@ -1,7 +1,8 @@
 //! SPIR-V modules linked to one, which drivers' compilers build.
 
+use kiln::devices::ModuleFormat;
 use kiln::internal::spirv::link;
-use kiln::{ErrorKind, Kernel, Module, ModuleFormat, Runtime};
+use kiln::{ErrorKind, Kernel, Module, Runtime};
 use support::everywhere;
 use support::libraries::{application, expect, function, library, register};
 
@@ -178,7 +179,7 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
 #[cfg(feature = "simulated")]
 mod without_a_linker {
     use super::*;
-    use kiln::Origin;
+    use kiln::build::Origin;
     use kiln::simulated::{Fault, Simulator};
     use support::libraries::{application, module};
 

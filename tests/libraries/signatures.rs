@@ -1,7 +1,8 @@
 //! Imports whose types differ from those of the exports: on every device, they are refused before a driver
 //! links them, with both types, both modules and the symbol.
 
-use kiln::{Error, ErrorKind, Module, ModuleFormat, Program, Result, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::{Error, ErrorKind, Module, Program, Result, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{

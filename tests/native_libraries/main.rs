@@ -5,11 +5,11 @@
 mod cl_library;
 
 use futures::executor::block_on;
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::libraries::LibrarySource;
 use kiln::simulated::Simulator;
-use kiln::{
-    CacheConfig, DeviceInfo, Error, ErrorKind, LibrarySource, Module, ModuleFormat, Origin,
-    Program, Runtime, RuntimeBuilder,
-};
+use kiln::{CacheConfig, DeviceInfo, Error, ErrorKind, Module, Program, Runtime, RuntimeBuilder};
 use support::everywhere;
 use support::libraries::{
     Function, application, expect, function, library, module, module_that_imports, register,

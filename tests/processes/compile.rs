@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::{Either, join_all, select};
-use kiln::{
-    CacheConfig, CompileProcesses, ErrorKind, Module, Origin, Program, Runtime, RuntimeBuilder,
-};
+use kiln::build::{CompileProcesses, Origin};
+use kiln::{CacheConfig, ErrorKind, Module, Program, Runtime, RuntimeBuilder};
 use rustix::process::{Pid, Signal, kill_process};
 use support::children::{Child, DEVICE, report, sum, variable};
 use support::scripts;

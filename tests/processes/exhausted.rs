@@ -10,8 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use futures::executor::block_on;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Origin, Queue, Result, Runtime};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
 use support::children::{Child, DEVICE, report, variable};
 use support::limits::Lowered;
 use support::test_name;

@@ -15,8 +15,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::{join_all, try_join_all};
+use kiln::commands::Ready;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Ready, Runtime};
+use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Runtime};
 use support::simulation::{eventually, runtime_with};
 
 const PRODUCERS: usize = 8;

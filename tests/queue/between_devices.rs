@@ -10,8 +10,10 @@ use std::thread;
 
 use futures::channel::oneshot;
 use futures::executor::block_on;
+use kiln::commands::Status;
+use kiln::images::{R, Rgba};
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Event, R, Rgba, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Runtime};
 use support::forgotten;
 use support::simulation::{KERNELS, assert_at_rest, kernel, runtime, runtime_with, with_kernels};
 

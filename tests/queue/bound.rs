@@ -7,8 +7,9 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use futures::executor::block_on;
+use kiln::commands::Status;
 use kiln::simulated::Simulator;
-use kiln::{Error, Kernel, Module, Runtime, Status};
+use kiln::{Error, Kernel, Module, Runtime};
 use support::simulation::{eventually, runtime_with, with_kernels};
 
 const LEN: usize = 64;

@@ -14,10 +14,9 @@ use fastrand::Rng;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::executor::block_on;
+use kiln::commands::Status;
 use kiln::simulated::{Pause, Simulator};
-use kiln::{
-    Buffer, Error, ErrorKind, Event, FusionScope, Kernel, Launch, Module, Queue, Runtime, Status,
-};
+use kiln::{Buffer, Error, ErrorKind, Event, FusionScope, Kernel, Launch, Module, Queue, Runtime};
 use support::simulation::{assert_at_rest, eventually, runtime_with};
 
 const SOURCE: &str = "kernel void mark(uint number, global const uint *from, global uint *to) {}";

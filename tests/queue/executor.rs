@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::{Either, join_all, select};
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::build::Origin;
+use kiln::{CacheConfig, Module, Runtime};
 use tokio::time::{MissedTickBehavior, interval};
 
 const PROGRAMS: usize = 50;

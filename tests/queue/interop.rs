@@ -10,10 +10,10 @@ use std::sync::{Arc, mpsc};
 
 use futures::channel::oneshot;
 use futures::executor::block_on;
-use kiln::{
-    Buffer, DriverQueue, Error, ErrorKind, Event, MemoryHandle, Module, Origin, Queue, R, Rgba,
-    Runtime, Unorm,
-};
+use kiln::build::Origin;
+use kiln::images::{R, Rgba, Unorm};
+use kiln::interop::{DriverQueue, MemoryHandle};
+use kiln::{Buffer, Error, ErrorKind, Event, Module, Queue, Runtime};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_all_devices};

@@ -12,8 +12,10 @@ use std::thread;
 use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::{Either, select};
+use kiln::commands::Status;
+use kiln::memory::{Mapped, MappedMut};
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Event, Mapped, MappedMut, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Runtime};
 use support::forgotten;
 use support::simulation;
 use support::simulation::{

@@ -5,8 +5,9 @@
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 use futures::executor::block_on;
+use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Event, Kernel, Queue, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Kernel, Queue, Runtime};
 use support::simulation::{assert_at_rest, eventually, kernel, runtime, with_kernels};
 
 const LEN: usize = 64;

@@ -11,8 +11,9 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use futures::executor::block_on;
+use kiln::memory::GridPart;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, FusionMode, GridPart, Kernel, Queue, Runtime};
+use kiln::{Buffer, Event, FusionMode, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use support::simulation::{KERNELS, blend, with_kernels};

@@ -5,8 +5,9 @@
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 use futures::executor::block_on;
+use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{ErrorKind, Kernel, Module, Runtime, Status};
+use kiln::{ErrorKind, Kernel, Module, Runtime};
 use support::everywhere;
 use support::simulation::{KERNELS, kernel, runtime, with_kernels};
 

@@ -6,8 +6,9 @@
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::fusion::FusionOutcome;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, FusionOutcome, Runtime};
+use kiln::{Buffer, Runtime};
 use support::everywhere;
 use support::scopes;
 use support::simulation;

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use kiln::{Buffer, ErrorKind, Event, Kernel, Launch, Runtime, Status};
+use kiln::commands::Status;
+use kiln::{Buffer, ErrorKind, Event, Kernel, Launch, Runtime};
 use support::everywhere;
 use support::{SAXPY, program};
 

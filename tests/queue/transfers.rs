@@ -13,8 +13,9 @@ use bytemuck::Pod;
 use fastrand::Rng;
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Event, Queue, Read, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Queue, Read, Runtime};
 use support::simulation::{eventually, runtime, runtime_with};
 use support::tier;
 

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-use kiln::{ErrorKind, Kernel, Runtime, WorkGroup};
+use kiln::launch::WorkGroup;
+use kiln::{ErrorKind, Kernel, Runtime};
 use support::everywhere;
 use support::program;
 

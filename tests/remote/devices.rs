@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::warnings::LogCapture;
 use futures::executor::block_on;
+use kiln::build::Origin;
 use kiln::remote::opendal::{Operator, services::Memory};
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::{SAXPY, module_for, on_each_device_with};
 
 /// Time limit that no working service exceeds, whatever the load of the system.

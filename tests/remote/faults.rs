@@ -12,7 +12,8 @@ use super::machines::services::{Redis, free_port};
 use super::machines::{Machine, assert_right, eventually, large_module, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
-use kiln::{CacheConfig, Origin, Runtime, Stats};
+use kiln::build::Origin;
+use kiln::{CacheConfig, Runtime, Stats};
 use tracing::Level;
 
 /// Budget that faulty services exhaust.

@@ -12,8 +12,9 @@ use super::machines::{Machine, PATIENT, assert_right, build_all, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::Origin;
 use kiln::remote::RemoteAccess;
-use kiln::{CacheConfig, Origin, Runtime};
+use kiln::{CacheConfig, Runtime};
 use support::children::{Child, report, variable};
 use support::test_name;
 

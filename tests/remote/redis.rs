@@ -11,7 +11,8 @@ use super::machines::services::{Redis, free_port};
 use super::machines::{Machine, eventually, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
-use kiln::{Origin, Stats};
+use kiln::Stats;
+use kiln::build::Origin;
 use tracing::Level;
 
 /// Builds a program on a new machine.

@@ -16,9 +16,10 @@ use super::machines::services::{S3, WebDav};
 use super::machines::{Machine, PATIENT, eventually, large_module, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
+use kiln::build::Origin;
 use kiln::remote::RemoteAccess;
 use kiln::remote::opendal::{Operator, services::Memory};
-use kiln::{CacheConfig, ErrorKind, Module, Origin, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Runtime};
 use support::share;
 use tracing::Level;
 

@@ -11,7 +11,7 @@ use super::machines::{Machine, assert_right, eventually, module};
 use super::warnings::LogCapture;
 use futures::executor::block_on;
 use futures::future::join_all;
-use kiln::Origin;
+use kiln::build::Origin;
 
 const PROGRAMS: u32 = 10;
 

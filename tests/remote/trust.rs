@@ -6,8 +6,9 @@
 use super::machines::Machine;
 use super::machines::services::Redis;
 use super::warnings::LogCapture;
+use kiln::CacheConfig;
+use kiln::build::Origin;
 use kiln::remote::RemoteAccess;
-use kiln::{CacheConfig, Origin};
 use support::entries::Parts;
 use tracing::Level;
 

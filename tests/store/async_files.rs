@@ -12,8 +12,9 @@ use std::process::Command;
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::children::{Child, report, this_binary, variable};
 use support::test_name;
 use support::tools;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::executor::block_on;
+use kiln::build::Origin;
 use kiln::simulated::{Fault, Simulator};
 use kiln::store::{Checked, Store};
-use kiln::{CacheConfig, Module, Origin, Runtime, Stats};
+use kiln::{CacheConfig, Module, Runtime, Stats};
 use support::entries::{FIELDS, FOOTER, Parts, version};
 use support::stores;
 use support::{module_for, on_each_device};

@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use futures::executor::block_on;
 use futures::io::Cursor;
+use kiln::build::{BuildKey, Origin};
 use kiln::simulated::Simulator;
 use kiln::store::{Collected, EntryInfo, Store};
-use kiln::{BuildKey, CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::children;
 use support::stores;
 #[cfg(target_os = "linux")]

@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
 use futures::executor::block_on;
+use kiln::CacheConfig;
+use kiln::build::Origin;
 use kiln::store::{Checked, Store};
-use kiln::{CacheConfig, Origin};
 use support::processes;
 use support::processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
 use support::stores;

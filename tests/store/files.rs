@@ -11,9 +11,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use kiln::build::{BuildKey, Origin};
 use kiln::simulated::Simulator;
 use kiln::store::Store;
-use kiln::{BuildKey, CacheConfig, ErrorKind, Module, Origin, Runtime, Stats};
+use kiln::{CacheConfig, ErrorKind, Module, Runtime, Stats};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use support::stores;
 use tempfile::TempDir;

@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime};
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::stores;
 
 /// Size of a program in bytes.

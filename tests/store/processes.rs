@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::devices::ModuleFormat;
 use kiln::store::Store;
-use kiln::{CacheConfig, Module, ModuleFormat, Program, Runtime};
+use kiln::{CacheConfig, Module, Program, Runtime};
 use support::children::{Child, DEVICE, Report, report, sum, variable};
 use support::libraries;
 use support::libraries::{Function, function};

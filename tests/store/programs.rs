@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use kiln::{CacheConfig, Module, ModuleFormat, Origin, Program, Runtime};
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::{CacheConfig, Module, Program, Runtime};
 use support::everywhere;
 use support::{SAXPY, on_each_device, under_executors};
 use tempfile::TempDir;

@@ -1,7 +1,9 @@
 //! Whether a built program is stored, and why not.
 
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
 use kiln::store::Storage;
-use kiln::{CacheConfig, Module, ModuleFormat, Origin, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::{SAXPY, everywhere};
 
 async fn start(like: &Runtime, cache: CacheConfig) -> Runtime {

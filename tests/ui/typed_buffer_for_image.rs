@@ -1,4 +1,5 @@
-use kiln::{Buffer, Image, R, Sampler};
+use kiln::images::{R, Sampler};
+use kiln::{Buffer, Image};
 
 kiln::kernels! {
     mod blur = opencl_c("kernel void blur(read_only image2d_t from, sampler_t at, write_only image2d_t to) {}");

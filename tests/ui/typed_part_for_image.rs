@@ -1,4 +1,5 @@
-use kiln::{Image, ImagePart, R, Sampler};
+use kiln::Image;
+use kiln::images::{ImagePart, R, Sampler};
 
 kiln::kernels! {
     mod blur = opencl_c("kernel void blur(read_only image2d_t from, sampler_t at, write_only image2d_t to) {}");

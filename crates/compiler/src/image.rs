@@ -8,8 +8,8 @@ use std::ops::Range;
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{ChannelOrder, ChannelType, ImageFormat};
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::{ChannelOrder, ChannelType, ImageFormat};
 ///
 /// let format = ImageFormat { order: ChannelOrder::Rgba, channel: ChannelType::Uint8 };
 /// assert_eq!(format.pixel_size(), 4);
@@ -39,8 +39,8 @@ pub enum ChannelOrder {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{ChannelOrder, ChannelType, ImageFormat};
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::{ChannelOrder, ChannelType, ImageFormat};
 ///
 /// let format = ImageFormat { order: ChannelOrder::R, channel: ChannelType::Unorm8 };
 /// assert_eq!(format.pixel_size(), 1);
@@ -78,8 +78,8 @@ pub enum ChannelType {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{ChannelOrder, ChannelType, ImageFormat};
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::{ChannelOrder, ChannelType, ImageFormat};
 ///
 /// let format = ImageFormat { order: ChannelOrder::Bgra, channel: ChannelType::Unorm8 };
 /// assert_eq!(format.to_string(), "Bgra<Unorm8>");
@@ -98,8 +98,8 @@ impl ImageFormat {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler as kiln;
-    /// use kiln::{ChannelOrder, ChannelType, ImageFormat};
+    /// # mod kiln { pub use kiln_compiler as images; }
+    /// use kiln::images::{ChannelOrder, ChannelType, ImageFormat};
     ///
     /// let format = ImageFormat { order: ChannelOrder::Rgba, channel: ChannelType::Float };
     /// assert_eq!(format.pixel_size(), 16);
@@ -133,8 +133,8 @@ impl fmt::Display for ImageFormat {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::ImageKind;
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::ImageKind;
 ///
 /// assert_eq!(ImageKind::D2.type_name(), "image2d_t");
 /// ```

@@ -7,8 +7,9 @@ use kiln_spirv::{Error, Result};
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{NdRange, NdSize};
+/// # mod kiln { pub use kiln_compiler::NdRange; pub use kiln_compiler as launch; }
+/// use kiln::NdRange;
+/// use kiln::launch::NdSize;
 ///
 /// let frame = NdRange::from(NdSize::from([1920, 1080]));
 /// assert_eq!(frame.global().iter().product::<usize>(), 2_073_600);
@@ -33,8 +34,9 @@ impl NdRange {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler as kiln;
-    /// use kiln::{NdRange, NdSize};
+    /// # mod kiln { pub use kiln_compiler::NdRange; pub use kiln_compiler as launch; }
+    /// use kiln::NdRange;
+    /// use kiln::launch::NdSize;
     ///
     /// let frame = NdRange::from(NdSize::from([1920, 1080]));
     /// assert_eq!(frame.global(), [1920, 1080]);
@@ -85,8 +87,9 @@ impl NdRange {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler as kiln;
-    /// use kiln::{NdRange, NdSize};
+    /// # mod kiln { pub use kiln_compiler::NdRange; pub use kiln_compiler as launch; }
+    /// use kiln::NdRange;
+    /// use kiln::launch::NdSize;
     ///
     /// let frame = NdRange::from(NdSize::from([1920, 1080]));
     /// assert_eq!(frame.dimensions(), 2);
@@ -143,8 +146,8 @@ impl From<NdSize> for NdRange {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::NdSize;
+/// # mod kiln { pub use kiln_compiler as launch; }
+/// use kiln::launch::NdSize;
 ///
 /// let size = NdSize::from([1920, 1080]); // for `blur.launch(size)`
 /// # assert_eq!(size.get().len(), 2);
@@ -173,8 +176,8 @@ impl NdSize {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler as kiln;
-    /// use kiln::NdSize;
+    /// # mod kiln { pub use kiln_compiler as launch; }
+    /// use kiln::launch::NdSize;
     ///
     /// assert_eq!(NdSize::from(4096).get(), [4096]);
     /// assert_eq!(NdSize::from([1920, 1080]).get(), [1920, 1080]);
@@ -190,8 +193,9 @@ impl NdSize {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{IntoNdSize, NdRange};
+/// # mod kiln { pub use kiln_compiler::NdRange; pub use kiln_compiler as launch; }
+/// use kiln::NdRange;
+/// use kiln::launch::IntoNdSize;
 ///
 /// fn work_items(size: impl IntoNdSize) -> usize {
 ///     NdRange::from(size.into_nd_size()).global().iter().product()

@@ -55,8 +55,8 @@ pub struct Target {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler::fusion as kiln;
-/// use kiln::Internalization;
+/// # use kiln_compiler as kiln;
+/// use kiln::fusion::Internalization;
 ///
 /// // Each work-group reads what it wrote itself: `fusion.internalize(&squares, kept)`.
 /// let kept = Internalization::Local;

@@ -5,8 +5,8 @@
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{Addressing, Sampler};
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::{Addressing, Sampler};
 ///
 /// let sampler = Sampler::new().addressing(Addressing::Clamp);
 /// ```
@@ -30,8 +30,8 @@ pub enum Addressing {
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// use kiln::{Filter, Sampler};
+/// # mod kiln { pub use kiln_compiler as images; }
+/// use kiln::images::{Filter, Sampler};
 ///
 /// let sampler = Sampler::new().filter(Filter::Linear);
 /// ```

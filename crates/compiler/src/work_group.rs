@@ -6,8 +6,8 @@
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler as kiln;
-/// # let group = kiln::WorkGroup::default(); // from `Kernel::work_group`
+/// # mod kiln { pub use kiln_compiler as launch; }
+/// # let group = kiln::launch::WorkGroup::default(); // from `Kernel::work_group`
 /// let multiple = group.preferred_multiple.unwrap_or(1);
 /// println!("at most {:?} work-items, in multiples of {multiple}", group.max_size);
 /// ```
@@ -50,8 +50,8 @@ impl WorkGroup {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler as kiln;
-    /// # let (group, length) = (kiln::WorkGroup::default(), 1000usize);
+    /// # mod kiln { pub use kiln_compiler as launch; }
+    /// # let (group, length) = (kiln::launch::WorkGroup::default(), 1000usize);
     /// let group = group.size_up_to(256);
     /// let range = length.next_multiple_of(group); // the kernel ignores work-items beyond the length
     /// # assert_eq!((group, range), (256, 1024));

@@ -137,7 +137,7 @@ impl<'a> Emitter<'a> {
             #(#[doc = #doc])*
             pub fn #ident(
                 &self,
-                #range: impl #kiln::IntoNdSize
+                #range: impl #kiln::launch::IntoNdSize
                 #(, #names: #types)*
             ) -> #kiln::Launch {
                 self.#ident.launch(#range)#(.arg(#given))*
@@ -172,10 +172,10 @@ impl<'a> Emitter<'a> {
         Ok(match parameter.passing {
             Passing::Value => element,
             Passing::ReadBuffer => quote_spanned!(span=> &#kiln::Buffer<#element>),
-            Passing::Buffer => quote_spanned!(span=> impl #kiln::WritableBuffer<#element>),
+            Passing::Buffer => quote_spanned!(span=> impl #kiln::launch::WritableBuffer<#element>),
             Passing::Local => quote_spanned!(span=> #kiln::Local<#element>),
             Passing::ReadImage => quote_spanned!(span=> &#element),
-            Passing::Image => quote_spanned!(span=> impl #kiln::WritableImage),
+            Passing::Image => quote_spanned!(span=> impl #kiln::launch::WritableImage),
         })
     }
 
@@ -197,8 +197,8 @@ impl<'a> Emitter<'a> {
                 let length = proc_macro2::Literal::usize_unsuffixed(length);
                 Ok(quote!([#inner; #length]))
             }
-            Shape::Image => Ok(quote!(#kiln::Image<impl #kiln::Pixel>)),
-            Shape::Sampler => Ok(quote!(#kiln::Sampler)),
+            Shape::Image => Ok(quote!(#kiln::Image<impl #kiln::images::Pixel>)),
+            Shape::Sampler => Ok(quote!(#kiln::images::Sampler)),
             Shape::Stated(why) => {
                 let name = element.names.first().map_or("Name", |name| name);
                 Err(format!("{why}; write `{{ type {name} = crate::..; }}` behind the path"))
@@ -349,7 +349,7 @@ impl<'a> Emitter<'a> {
                 /// Takes the kernels from a build of [`module`](Self::module) that may not have ended.
                 /// Launches wait for the build, and fail with its error.
                 #[must_use]
-                pub fn from_build(build: &#kiln::CheckedBuild) -> Self {
+                pub fn from_build(build: &#kiln::build::CheckedBuild) -> Self {
                     Self { #(#fields: build.kernel(#names),)* }
                 }
 

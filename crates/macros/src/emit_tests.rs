@@ -68,13 +68,13 @@ fn each_kernel_becomes_a_function() {
     );
     assert_contains(
         &code,
-        "pub fn saxpy(&self, range: impl kiln::IntoNdSize, a: f32, x: &kiln::Buffer<f32>, \
-         y: impl kiln::WritableBuffer<f32>) -> kiln::Launch { \
+        "pub fn saxpy(&self, range: impl kiln::launch::IntoNdSize, a: f32, x: &kiln::Buffer<f32>, \
+         y: impl kiln::launch::WritableBuffer<f32>) -> kiln::Launch { \
          self.saxpy.launch(range).arg(a).arg(x.read_only()).arg(y) }",
     );
     assert_contains(
         &code,
-        "pub fn sum(&self, range: impl kiln::IntoNdSize, scratch: kiln::Local<[i32; 4]>, \
+        "pub fn sum(&self, range: impl kiln::launch::IntoNdSize, scratch: kiln::Local<[i32; 4]>, \
          table: &kiln::Buffer<u8>, by: [f64; 4]) -> kiln::Launch",
     );
     assert_contains(&code, "pub(crate) mod m {");
@@ -93,8 +93,9 @@ fn images_and_samplers_have_types_of_their_own() {
     );
     assert_contains(
         &code,
-        "pub fn k(&self, range: impl kiln::IntoNdSize, from: &kiln::Image<impl kiln::Pixel>, \
-         at: kiln::Sampler, to: impl kiln::WritableImage, r#in: impl kiln::WritableImage) -> kiln::Launch { \
+        "pub fn k(&self, range: impl kiln::launch::IntoNdSize, \
+         from: &kiln::Image<impl kiln::images::Pixel>, at: kiln::images::Sampler, \
+         to: impl kiln::launch::WritableImage, r#in: impl kiln::launch::WritableImage) -> kiln::Launch { \
          self.k.launch(range).arg(from).arg(at).arg(to).arg(r#in) }",
     );
     for line in [
@@ -113,7 +114,7 @@ fn names_that_rust_lacks_are_replaced() {
     );
     assert_contains(
         &code,
-        "pub fn module_(&self, range_: impl kiln::IntoNdSize, range: i32, self_: i32, None_: i32, \
+        "pub fn module_(&self, range_: impl kiln::launch::IntoNdSize, range: i32, self_: i32, None_: i32, \
          r#type: i32, argument_4: i32, argument_4_: i32)",
     );
     assert_contains(&code, r#"module_: program.kernel("module")?"#);
@@ -129,7 +130,8 @@ fn stated_types_replace_those_of_the_file() {
     );
     assert_contains(
         &code,
-        "x: impl kiln::WritableBuffer<crate::Particle>, h: [u16; 2], y: crate::Particle, f: crate::Eight, i: i32",
+        "x: impl kiln::launch::WritableBuffer<crate::Particle>, h: [u16; 2], y: crate::Particle, \
+         f: crate::Eight, i: i32",
     );
     assert_contains(&code, "size_of::<crate::Particle>() as u64 == 16u64");
     assert_contains(&code, "size_of::<crate::Eight>() as u64 == 32u64");

@@ -6,8 +6,8 @@
 /// # Examples
 ///
 /// ```
-/// # use kiln_spirv as kiln;
-/// use kiln::{AddressSpace, Parameter};
+/// # mod kiln { pub use kiln_spirv as launch; }
+/// use kiln::launch::{AddressSpace, Parameter};
 ///
 /// fn local_arguments(parameters: &[Parameter]) -> usize {
 ///     let is_local = |p: &&Parameter| p.address_space == Some(AddressSpace::Local);
@@ -32,8 +32,8 @@ pub enum AddressSpace {
 /// # Examples
 ///
 /// ```
-/// # use kiln_spirv as kiln;
-/// use kiln::{Access, Parameter};
+/// # mod kiln { pub use kiln_spirv as launch; }
+/// use kiln::launch::{Access, Parameter};
 ///
 /// fn inputs(parameters: &[Parameter]) -> usize {
 ///     parameters.iter().filter(|parameter| parameter.access == Some(Access::Read)).count()
@@ -123,8 +123,8 @@ pub fn is_object(type_name: &str) -> bool {
 /// # Examples
 ///
 /// ```
-/// # use kiln_spirv as kiln;
-/// use kiln::SpecializationConstant;
+/// # mod kiln { pub use kiln_spirv as build; }
+/// use kiln::build::SpecializationConstant;
 ///
 /// fn width(constants: &[SpecializationConstant]) -> Option<u32> {
 ///     constants.iter().find(|it| it.name.as_deref() == Some("WIDTH")).map(|width| width.id)

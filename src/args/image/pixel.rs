@@ -10,7 +10,7 @@ use crate::device::{ChannelOrder, ChannelType, ImageFormat};
 /// # Examples
 ///
 /// ```
-/// use kiln::{Channel, ChannelType};
+/// use kiln::images::{Channel, ChannelType};
 ///
 /// assert_eq!(u16::TYPE, ChannelType::Uint16); // `read_imageui` in a kernel
 /// ```
@@ -32,7 +32,8 @@ pub trait Channel: Pod + Send + Sync + Sealed {
 /// # Examples
 ///
 /// ```
-/// use kiln::{Image, Pixel, Queue, Result};
+/// use kiln::images::Pixel;
+/// use kiln::{Image, Queue, Result};
 ///
 /// /// Sets a picture of any format to zeros.
 /// fn clear<P: Pixel>(queue: &Queue, picture: &Image<P>) -> Result<()> {
@@ -64,7 +65,7 @@ use sealed::Sealed;
 /// # Examples
 ///
 /// ```
-/// use kiln::{Rgba, Unorm};
+/// use kiln::images::{Rgba, Unorm};
 ///
 /// let orange = Rgba([255, 128, 0, 255].map(Unorm)); // `read_imagef` gives 1.0, 0.5, 0.0, 1.0
 /// ```
@@ -77,7 +78,7 @@ pub struct Unorm<T>(pub T);
 /// # Examples
 ///
 /// ```
-/// use kiln::{Rg, Snorm};
+/// use kiln::images::{Rg, Snorm};
 ///
 /// let slope = Rg([-127, 64].map(Snorm)); // `read_imagef` gives -1.0 and 0.5
 /// ```
@@ -90,7 +91,7 @@ pub struct Snorm<T>(pub T);
 /// # Examples
 ///
 /// ```
-/// use kiln::{Half, R};
+/// use kiln::images::{Half, R};
 ///
 /// let one = R([Half(0x3c00)]);
 /// ```
@@ -190,7 +191,7 @@ pixels! {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let depth = rt.image_2d::<kiln::R<f32>>(640, 480)?;
+    /// let depth = rt.image_2d::<kiln::images::R<f32>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -200,8 +201,10 @@ pixels! {
     /// # Examples
     ///
     /// ```no_run
+    /// use kiln::images::{A, Unorm};
+    ///
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let mask = rt.image_2d::<kiln::A<kiln::Unorm<u8>>>(640, 480)?;
+    /// let mask = rt.image_2d::<A<Unorm<u8>>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -212,7 +215,7 @@ pixels! {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let motion = rt.image_2d::<kiln::Rg<i16>>(640, 480)?;
+    /// let motion = rt.image_2d::<kiln::images::Rg<i16>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -223,7 +226,7 @@ pixels! {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let photograph = rt.image_2d::<kiln::Rgba<u8>>(640, 480)?;
+    /// let photograph = rt.image_2d::<kiln::images::Rgba<u8>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -233,8 +236,10 @@ pixels! {
     /// # Examples
     ///
     /// ```no_run
+    /// use kiln::images::{Bgra, Unorm};
+    ///
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let frame = rt.image_2d::<kiln::Bgra<kiln::Unorm<u8>>>(640, 480)?;
+    /// let frame = rt.image_2d::<Bgra<Unorm<u8>>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -245,7 +250,7 @@ pixels! {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let frame = rt.image_2d::<kiln::Argb<u8>>(640, 480)?;
+    /// let frame = rt.image_2d::<kiln::images::Argb<u8>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -256,7 +261,7 @@ pixels! {
     ///
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let glow = rt.image_2d::<kiln::Intensity<f32>>(640, 480)?;
+    /// let glow = rt.image_2d::<kiln::images::Intensity<f32>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -266,8 +271,10 @@ pixels! {
     /// # Examples
     ///
     /// ```no_run
+    /// use kiln::images::{Luminance, Unorm};
+    ///
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let grey = rt.image_2d::<kiln::Luminance<kiln::Unorm<u8>>>(640, 480)?;
+    /// let grey = rt.image_2d::<Luminance<Unorm<u8>>>(640, 480)?;
     /// # Ok(())
     /// # }
     /// ```

@@ -540,7 +540,7 @@ impl Simulator {
     /// # Examples
     ///
     /// ```
-    /// use kiln::Status;
+    /// use kiln::commands::Status;
     ///
     /// # fn main() -> kiln::Result<()> {
     /// # smol::block_on(async {

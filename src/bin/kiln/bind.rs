@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kiln::{Access, AddressSpace, Buffer, Kernel, Launch, Local, Parameter, Program, Runtime};
+use kiln::launch::{Access, AddressSpace, Parameter};
+use kiln::{Buffer, Kernel, Launch, Local, Program, Runtime};
 
 use crate::launch::{ArgumentText, BufferSize, LaunchText};
 use crate::memory::{Byte, FormatText, Memory, NamedImage, USUAL_FORMAT, sampler};

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use kiln::libraries::LinkedSymbol;
 use kiln::store::Storage;
-use kiln::{CacheConfig, LinkedSymbol, Module, Program, Runtime, Stats};
+use kiln::{CacheConfig, Module, Program, Runtime, Stats};
 use serde::Serialize;
 
 use crate::args::Build;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln::{CacheConfig, ErrorKind, Finding, LaunchVerdict};
+use kiln::launch::{Finding, LaunchVerdict};
+use kiln::{CacheConfig, ErrorKind};
 use serde::Serialize;
 
 use crate::args::Check;

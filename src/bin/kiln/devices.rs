@@ -1,6 +1,7 @@
 //! `kiln devices`: lists the devices.
 
-use kiln::{CacheConfig, ModuleFormat, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::{CacheConfig, Runtime};
 use serde::Serialize;
 
 use crate::output::{Listing, Outcome, Output, Result, Width};

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln::{
-    BufferReport, CacheConfig, ErrorKind, FusionForm, FusionReport, FusionScope, LaunchReport,
-    NdRange, Runtime, StepReport, Verdict,
-};
+use kiln::fusion::{BufferReport, FusionForm, FusionReport, LaunchReport, StepReport, Verdict};
+use kiln::{CacheConfig, ErrorKind, FusionScope, NdRange, Runtime};
 use serde::Serialize;
 
 use crate::args::{Code, Fuse};

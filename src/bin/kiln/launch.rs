@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use kiln::NdSize;
+use kiln::launch::NdSize;
 
 /// A parsed launch whose kernel has not been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]

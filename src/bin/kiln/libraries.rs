@@ -1,6 +1,7 @@
 //! `kiln libraries`: lists the device libraries.
 
-use kiln::{CacheConfig, DeviceLibrary};
+use kiln::CacheConfig;
+use kiln::libraries::DeviceLibrary;
 use serde::Serialize;
 
 use crate::args::Settings;

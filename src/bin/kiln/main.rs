@@ -34,7 +34,7 @@ use crate::output::{Failure, Output, Result, note};
 
 fn main() -> ExitCode {
     // Applications may use this tool as the child process that compiles untrusted code.
-    kiln::build_child();
+    kiln::build::build_child();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

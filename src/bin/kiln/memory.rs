@@ -2,10 +2,8 @@
 
 use std::str::FromStr;
 
-use kiln::{
-    Addressing, Bgra, Buffer, Filter, FusionScope, Half, Image, Launch, Pixel, R, Rg, Rgba,
-    Runtime, Sampler, Unorm,
-};
+use kiln::images::{Addressing, Bgra, Filter, Half, Pixel, R, Rg, Rgba, Sampler, Unorm};
+use kiln::{Buffer, FusionScope, Image, Launch, Runtime};
 
 /// Element type that passes the checks of arguments for any parameter.
 pub(crate) type Byte = [u8; 1];

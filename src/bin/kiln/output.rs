@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
-use kiln::{BuildKey, ErrorKind};
+use kiln::ErrorKind;
+use kiln::build::BuildKey;
 use serde::Serialize;
 
 /// Maximum width of tables, in characters.

@@ -7,7 +7,8 @@ use async_io::Timer;
 use futures::future::{Either, FutureExt, select};
 use futures::stream::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
-use kiln::{BuildProgress, Runtime};
+use kiln::Runtime;
+use kiln::build::BuildProgress;
 
 /// Time that builds may take until a bar is shown for them.
 const PATIENCE: Duration = Duration::from_secs(1);

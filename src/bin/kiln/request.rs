@@ -3,10 +3,9 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use kiln::{
-    BuildRequest, CacheConfig, Error, ErrorKind, Module, ModuleFormat, Runtime,
-    SpecializationConstant,
-};
+use kiln::build::SpecializationConstant;
+use kiln::devices::ModuleFormat;
+use kiln::{BuildRequest, CacheConfig, Error, ErrorKind, Module, Runtime};
 
 use crate::args::{DeclaredNames, Settings, Spec};
 pub(crate) use crate::output::Problem;

@@ -41,7 +41,8 @@ pub(crate) use variant::Variant;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Checked, Runtime};
+/// use kiln::Runtime;
+/// use kiln::launch::Checked;
 ///
 /// # async fn example() -> kiln::Result<()> {
 /// // In tests, a launch that would need a guard fails.

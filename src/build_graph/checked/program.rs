@@ -101,7 +101,7 @@ impl IntoFuture for CheckedBuildRequest {
 ///
 /// # Errors
 ///
-/// * Those of [`Build`](crate::Build).
+/// * Those of [`Build`](crate::build::Build).
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if none of the kernels can be checked, with the reason for the first: for
 ///   code that the check does not cover, for native binaries, for the kernels of simulated devices, and with what to
 ///   install if OpenCL C cannot be translated.
@@ -268,7 +268,7 @@ impl CheckedProgram {
     ///
     /// ```no_run
     /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
-    /// if rt.build(&module).checked().await?.origin() == kiln::Origin::Compiled {
+    /// if rt.build(&module).checked().await?.origin() == kiln::build::Origin::Compiled {
     ///     println!("it was not in any cache");
     /// }
     /// # Ok(())

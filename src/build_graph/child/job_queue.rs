@@ -9,9 +9,9 @@ use futures::channel::oneshot;
 
 use super::message::{self, Task};
 use super::{ChildOutput, Children, Target};
+use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::warning;
-use crate::stats::Counters;
 use crate::sync::lock;
 
 /// Number of builds that have to wait for each process that is started. A process takes about as long to start

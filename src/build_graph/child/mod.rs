@@ -76,7 +76,7 @@ static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 /// use kiln::{Module, Runtime};
 ///
 /// fn main() -> kiln::Result<()> {
-///     kiln::build_child();
+///     kiln::build::build_child();
 ///     smol::block_on(async {
 ///         let rt = Runtime::new().await?;
 ///         let upload = Module::open("upload.cl").await?.untrusted();
@@ -210,7 +210,7 @@ impl Children {
         if is_child() {
             return Err(configuration(
                 "this process was started as a build child, but its `main` has not called \
-                 `kiln::build_child()` first",
+                 `kiln::build::build_child()` first",
             ));
         }
         if let Some(chosen) = &self.chosen {
@@ -229,7 +229,7 @@ impl Children {
         folders.find_map(|folder| find_program(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
                 "the module is to be compiled in a child process, but there is no executable for it; call \
-                 `kiln::build_child()` first in `main`, or name an executable that does so \
+                 `kiln::build::build_child()` first in `main`, or name an executable that does so \
                  with `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or \
                  install the tool `{TOOL}` next to this program or in PATH"
             ))
@@ -336,7 +336,7 @@ fn read_output(program: &Path, ended: ProcessOutput, backend: &str) -> Result<Ch
         }
         let message = format!(
             "`{program}` is not a build child: it {exit} and did not identify itself as one; its \
-             `main` must call `kiln::build_child()` first"
+             `main` must call `kiln::build::build_child()` first"
         );
         return Err(configuration(message).with_log(ended.log.as_str()));
     };

@@ -18,9 +18,9 @@ use super::job_queue::{JobQueue, Ticket, WaitingBuild, encode_request};
 use super::message::Task;
 use super::{Children, Target, header, process_worker};
 use crate::backend::Source;
+use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process;
-use crate::stats::Counters;
 
 /// Environment variable that sets the number of compile processes.
 const VARIABLE: &str = "KILN_COMPILE_PROCESSES";
@@ -30,7 +30,7 @@ const VARIABLE: &str = "KILN_COMPILE_PROCESSES";
 /// # Examples
 ///
 /// ```
-/// use kiln::CompileProcesses;
+/// use kiln::build::CompileProcesses;
 ///
 /// # fn main() -> kiln::Result<()> {
 /// assert_eq!(CompileProcesses::from(0), CompileProcesses::Off);

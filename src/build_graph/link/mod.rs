@@ -22,7 +22,8 @@ pub(crate) use target::LinkTarget;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{DuplicateExports, Module, Runtime};
+/// use kiln::libraries::DuplicateExports;
+/// use kiln::{Module, Runtime};
 ///
 /// # async fn example(patched: Module, original: Module) -> kiln::Result<()> {
 /// let builder = Runtime::builder().duplicate_exports(DuplicateExports::FirstRegistered);

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::WarmOutcome;
+/// use kiln::manifest::WarmOutcome;
 ///
 /// fn is_problem(outcome: &WarmOutcome) -> bool {
 ///     matches!(outcome, WarmOutcome::Skipped(_) | WarmOutcome::Failed(_))
@@ -33,7 +33,7 @@ pub enum WarmOutcome {
     Found(Origin),
     /// The program was built. A choice was written to the disk.
     Made,
-    /// The program would have to be built. Only in a [check](crate::Warm::check).
+    /// The program would have to be built. Only in a [check](crate::manifest::Warm::check).
     Missing,
     /// The entry does not apply to the devices or the files here, for this reason.
     Skipped(String),

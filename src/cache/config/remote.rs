@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::variables::Variables;
 use super::{CacheConfig, Mode};
 use crate::cache::remote::Remote;
+use crate::counters::Counters;
 use crate::error::Result;
 #[cfg(not(feature = "remote"))]
 use crate::process::warning;
-use crate::stats::Counters;
 
 const URL: &str = "KILN_CACHE_REMOTE";
 
@@ -147,7 +147,8 @@ mod chosen {
         /// # Examples
         ///
         /// ```
-        /// # use kiln::{CacheConfig, remote::RemoteAccess};
+        /// # use kiln::CacheConfig;
+        /// # use kiln::remote::RemoteAccess;
         /// // Render nodes only use what the build server publishes.
         /// let cache = CacheConfig::new().remote_access(RemoteAccess::ReadOnly);
         /// ```

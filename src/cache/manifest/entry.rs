@@ -17,7 +17,7 @@ use crate::digest::{BuildKey, Digest};
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{EntryKind, ManifestEntry};
+/// use kiln::manifest::{EntryKind, ManifestEntry};
 ///
 /// fn print(entry: &ManifestEntry) {
 ///     if entry.kind() == EntryKind::Program {
@@ -41,8 +41,10 @@ struct Inner {
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(manifest: kiln::BuildManifest) {
-/// let is_choice = |entry: &&kiln::ManifestEntry| entry.kind() == kiln::EntryKind::Choice;
+/// use kiln::manifest::{EntryKind, ManifestEntry};
+///
+/// # fn example(manifest: kiln::manifest::BuildManifest) {
+/// let is_choice = |entry: &&ManifestEntry| entry.kind() == EntryKind::Choice;
 /// println!("{} choices", manifest.entries().iter().filter(is_choice).count());
 /// # }
 /// ```
@@ -165,7 +167,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(entry: &kiln::ManifestEntry) {
+    /// # fn example(entry: &kiln::manifest::ManifestEntry) {
     /// println!("kiln cache show {}", entry.key());
     /// # }
     /// ```
@@ -179,8 +181,8 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(entry: &kiln::ManifestEntry) {
-    /// assert_ne!(entry.kind(), kiln::EntryKind::Choice);
+    /// # fn example(entry: &kiln::manifest::ManifestEntry) {
+    /// assert_ne!(entry.kind(), kiln::manifest::EntryKind::Choice);
     /// # }
     /// ```
     #[must_use]
@@ -200,7 +202,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(entry: &kiln::ManifestEntry) {
+    /// # fn example(entry: &kiln::manifest::ManifestEntry) {
     /// println!("{entry} for {}", entry.device());
     /// # }
     /// ```
@@ -217,7 +219,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(entry: &kiln::ManifestEntry) {
+    /// # fn example(entry: &kiln::manifest::ManifestEntry) {
     /// for (field, value) in entry.device_identity() {
     ///     println!("{field}: {value}");
     /// }
@@ -234,7 +236,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(manifest: kiln::BuildManifest) {
+    /// # fn example(manifest: kiln::manifest::BuildManifest) {
     /// let uses: u64 = manifest.entries().iter().map(|entry| entry.uses()).sum();
     /// # }
     /// ```
@@ -248,7 +250,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(mut manifest: kiln::BuildManifest) {
+    /// # fn example(mut manifest: kiln::manifest::BuildManifest) {
     /// manifest.retain(|entry| entry.runs() > 1);
     /// # }
     /// ```
@@ -262,7 +264,7 @@ impl ManifestEntry {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(entry: &kiln::ManifestEntry) {
+    /// # fn example(entry: &kiln::manifest::ManifestEntry) {
     /// let age = entry.last_used().elapsed().unwrap_or_default();
     /// println!("{entry} was used {} days ago", age.as_secs() / 86_400);
     /// # }

@@ -37,7 +37,7 @@ const MAX_FILE_BYTES: u64 = 4 << 30;
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::BuildManifest;
+/// use kiln::manifest::BuildManifest;
 ///
 /// # async fn example() -> kiln::Result<()> {
 /// let manifest = BuildManifest::open("service.manifest").await?;
@@ -74,7 +74,7 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{BuildManifest, OpenManifest};
+    /// use kiln::manifest::{BuildManifest, OpenManifest};
     ///
     /// # async fn example() -> kiln::Result<()> {
     /// let reading: OpenManifest = BuildManifest::open("service.manifest");
@@ -95,7 +95,7 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{BuildManifest, SaveManifest};
+    /// use kiln::manifest::{BuildManifest, SaveManifest};
     ///
     /// # async fn example(manifest: BuildManifest) -> kiln::Result<()> {
     /// let writing: SaveManifest = manifest.save("service.manifest");
@@ -119,7 +119,7 @@ impl BuildManifest {
     ///
     /// ```no_run
     /// # async fn example() -> kiln::Result<()> {
-    /// let manifest = kiln::BuildManifest::open("service.manifest").await?;
+    /// let manifest = kiln::manifest::BuildManifest::open("service.manifest").await?;
     /// println!("{} programs", manifest.entries().len());
     /// # Ok(())
     /// # }
@@ -227,7 +227,7 @@ impl BuildManifest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(manifest: kiln::BuildManifest) {
+    /// # fn example(manifest: kiln::manifest::BuildManifest) {
     /// if let Some(first) = manifest.entries().first() {
     ///     println!("every run needs {first} first");
     /// }
@@ -243,7 +243,7 @@ impl BuildManifest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(manifest: kiln::BuildManifest) {
+    /// # fn example(manifest: kiln::manifest::BuildManifest) {
     /// if manifest.damaged_lines() > 0 {
     ///     eprintln!("the recording process may have crashed");
     /// }
@@ -259,7 +259,7 @@ impl BuildManifest {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::BuildManifest;
+    /// use kiln::manifest::BuildManifest;
     ///
     /// # async fn example() -> kiln::Result<()> {
     /// let mut manifest = BuildManifest::open("monday.manifest").await?;
@@ -291,7 +291,7 @@ impl BuildManifest {
     /// ```no_run
     /// use std::time::{Duration, SystemTime};
     ///
-    /// # fn example(mut manifest: kiln::BuildManifest) {
+    /// # fn example(mut manifest: kiln::manifest::BuildManifest) {
     /// let month_ago = SystemTime::now() - Duration::from_secs(30 * 24 * 60 * 60);
     /// manifest.retain(|entry| entry.last_used() >= month_ago);
     /// # }
@@ -310,7 +310,7 @@ impl BuildManifest {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(mut manifest: kiln::BuildManifest) -> kiln::Result<()> {
+    /// # async fn example(mut manifest: kiln::manifest::BuildManifest) -> kiln::Result<()> {
     /// manifest.retain(|entry| entry.runs() > 1);
     /// manifest.save("service.manifest").await
     /// # }

@@ -15,8 +15,8 @@ use super::latency::LatencyRecord;
 use super::objects::{Failure, Limits, Objects};
 use super::settings::Settings;
 use crate::cache::store::{Address, Entry, SUFFIX};
+use crate::counters::Counters;
 use crate::process::warning::{self, RepeatedWarning};
-use crate::stats::Counters;
 use crate::sync::lock;
 
 /// Pauses before the retries of a failed attempt, without jitter.

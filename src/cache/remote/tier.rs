@@ -22,9 +22,9 @@ use super::service::{Direction, ReadOutcome, Service, path};
 use super::settings::Settings;
 use super::worker::Worker;
 use crate::cache::store::{Address, Pending, TaskTracker};
+use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::executor;
-use crate::stats::Counters;
 
 /// Limits of the write queue: number of objects, and their total size in bytes.
 const QUEUE_LIMITS: [u64; 2] = [1024, 256 << 20];

@@ -18,12 +18,12 @@ use super::task_tracker::{Pending, TaskTracker};
 use super::totals::{Totals, TotalsFile};
 use super::usage::UsageFile;
 use super::uses::Uses;
+use crate::counters::Counters;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::on_files;
 use crate::process;
 use crate::process::threads::no_thread;
-use crate::stats::Counters;
 
 /// Maximum size of the manifest and the footer of an entry, in bytes. Leaves room for a long build log.
 pub(super) const MAX_METADATA_BYTES: u64 = 64 << 20;

@@ -32,7 +32,7 @@ pub enum FusionMode {
     /// modes of a SPIR-V module. The fused kernel is at least as accurate as the launches, but its bytes differ, also
     /// from run to run, as long as several ways take turns. The other modes do not fuse such launches.
     Relaxed,
-    /// Fuses whenever that is legal, without timing, in the first [form](crate::FusionForm) that is legal. If
+    /// Fuses whenever that is legal, without timing, in the first [form](crate::fusion::FusionForm) that is legal. If
     /// there is no kernel for all launches, they run in the parts that are expected to be the fastest. For tests and
     /// measurements: scopes wait until their kernel is built, up to the whole
     /// [limit](crate::RuntimeBuilder::fusion_limit).

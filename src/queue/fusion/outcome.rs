@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::FusionOutcome;
+/// use kiln::fusion::FusionOutcome;
 ///
 /// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
 /// if let FusionOutcome::Fused { internalized, .. } = fusion.complete().await? {
@@ -65,7 +65,7 @@ pub enum FusionOutcome {
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::FusionOutcome;
+/// use kiln::fusion::FusionOutcome;
 ///
 /// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
 /// if let FusionOutcome::Parts { parts, .. } = fusion.complete().await? {
@@ -113,7 +113,7 @@ impl FusedPart {
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{FusionOutcome, Unfused};
+/// use kiln::fusion::{FusionOutcome, Unfused};
 ///
 /// # fn example(outcome: FusionOutcome) {
 /// if let FusionOutcome::Unfused { why: Unfused::Slower { fused, unfused, .. }, .. } = outcome {
@@ -307,7 +307,8 @@ fn write_internalized(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Fusing, FusionScope};
+/// use kiln::FusionScope;
+/// use kiln::fusion::Fusing;
 ///
 /// # async fn example(tiles: Vec<FusionScope>) -> kiln::Result<()> {
 /// let completions: Vec<Fusing> = tiles.iter().map(FusionScope::complete).collect();

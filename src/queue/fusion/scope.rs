@@ -28,11 +28,11 @@ use crate::sync::lock;
 ///
 /// [`complete`](Self::complete) fuses the launches if it is proven that the results do not change, and keeps
 /// what is fastest on the device. Launches that cannot be one kernel run in several
-/// [parts](crate::FusionOutcome::Parts), or one by one, and the outcome states the reason.
+/// [parts](crate::fusion::FusionOutcome::Parts), or one by one, and the outcome states the reason.
 /// [`cancel`](Self::cancel), or dropping the scope, runs them one by one. [`examine`](Self::examine) only
 /// reports whether they would be fused, and [`discard`](Self::discard) runs none of them. A buffer whose last
 /// handle was dropped before `complete` is not written if the fused kernel can do without it. The
-/// [guide](crate::guides::fusion) describes what can be fused, and in which [forms](crate::FusionForm).
+/// [guide](crate::guides::fusion) describes what can be fused, and in which [forms](crate::fusion::FusionForm).
 ///
 /// The launches count as commands of the queue from the start. Their events are valid whether or not
 /// the launches are fused. The launches wait for `complete`. The scope is aborted if anything outside
@@ -231,7 +231,7 @@ impl FusionScope {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Internalization;
+    /// use kiln::fusion::Internalization;
     ///
     /// # fn example(fusion: kiln::FusionScope, blurred: kiln::Buffer<f32>, dump_stages: bool) {
     /// fusion.internalize(&blurred, Internalization::Private);
@@ -256,13 +256,13 @@ impl FusionScope {
     /// The memory is internalized as requested or stays in use; the [report](Self::report) states the reason.
     /// Images become private only. Buffers and images whose last handle was dropped become private if possible,
     /// and otherwise local. Commands that have not completed and an [examination](Self::examine) hold handles,
-    /// too. In other forms than [`Direct`](crate::FusionForm::Direct), the form determines where results are
+    /// too. In other forms than [`Direct`](crate::fusion::FusionForm::Direct), the form determines where results are
     /// kept that other work-items read.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Internalization;
+    /// use kiln::fusion::Internalization;
     ///
     /// # async fn example(
     /// #     queue: kiln::Queue,
@@ -314,8 +314,8 @@ impl FusionScope {
     }
 
     /// Requires the launches to run as one kernel, whether or not that is faster. The kernel has the first
-    /// [form](crate::FusionForm) that is legal. If there is none, [`complete`](Self::complete) returns an error,
-    /// and the launches still run one by one. They never run in [parts](crate::guides::fusion#parts).
+    /// [form](crate::fusion::FusionForm) that is legal. If there is none, [`complete`](Self::complete) returns an
+    /// error, and the launches still run one by one. They never run in [parts](crate::guides::fusion#parts).
     ///
     /// # Examples
     ///
@@ -341,7 +341,7 @@ impl FusionScope {
     /// blur, over the output of an earlier launch breaks this rule: its work-items read the output of their
     /// neighbours. Kiln does not always refute that, for example if indexes are clamped, so the launches
     /// would be fused, and their results would be wrong. Stencils need no promise: Kiln fuses them in other
-    /// [forms](crate::FusionForm) if that is proven.
+    /// [forms](crate::fusion::FusionForm) if that is proven.
     ///
     /// # Examples
     ///
@@ -530,7 +530,7 @@ impl FusionScope {
     }
 
     /// Returns the report: the verdicts on the buffers, the reason if the launches are not one kernel, the
-    /// [parts](crate::FusionReport::parts) in which they run, and the times measured so far. It lists no
+    /// [parts](crate::fusion::FusionReport::parts) in which they run, and the times measured so far. It lists no
     /// launches before [`complete`](Self::complete) has returned its outcome, or if they were not examined,
     /// for example because fusion is disabled.
     ///
@@ -627,7 +627,7 @@ named_future! {
     /// #     tone: kiln::Kernel,
     /// #     x: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
-    /// let examining: kiln::Examining = fusion.examine(); // of the launches so far
+    /// let examining: kiln::fusion::Examining = fusion.examine(); // of the launches so far
     /// fusion.submit(tone.launch(x.len()).args((&x, 0.7f32)))?; // not in the report
     /// println!("{}", examining.await?);
     /// # Ok(())

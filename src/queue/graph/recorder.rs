@@ -77,7 +77,7 @@ named_future! {
     ///
     /// ```no_run
     /// # async fn example(recorder: kiln::Recorder) -> kiln::Result<()> {
-    /// let recording: kiln::Recording = recorder.finish();
+    /// let recording: kiln::graph::Recording = recorder.finish();
     /// let graph = recording.await?;
     /// # Ok(())
     /// # }

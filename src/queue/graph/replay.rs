@@ -84,7 +84,7 @@ impl Graph {
 
     /// Returns how the launches run if [`Recorder::fuse`](crate::Recorder::fuse) was called: in the replays from now
     /// on, or in the latest replay while the first ones are timed. Positions are those among the recorded commands.
-    /// Otherwise returns [`Unfused::Disabled`](crate::Unfused::Disabled).
+    /// Otherwise returns [`Unfused::Disabled`](crate::fusion::Unfused::Disabled).
     ///
     /// # Examples
     ///
@@ -104,7 +104,7 @@ impl Graph {
     ///
     /// ```no_run
     /// # async fn example(graph: kiln::Graph, frame: kiln::Buffer<f32>, next: kiln::Buffer<f32>,
-    /// #     gain: kiln::GraphScalar<f32>) -> kiln::Result<()> {
+    /// #     gain: kiln::graph::GraphScalar<f32>) -> kiln::Result<()> {
     /// graph.replay().bind(&frame, &next).set(&gain, 0.7).submit()?.await?;
     /// # Ok(())
     /// # }
@@ -140,7 +140,7 @@ impl fmt::Debug for Graph {
 ///
 /// ```no_run
 /// # async fn example(graph: kiln::Graph, frame: kiln::Buffer<f32>, next: kiln::Buffer<f32>,
-/// #     gain: kiln::GraphScalar<f32>, loaded: kiln::Event) -> kiln::Result<()> {
+/// #     gain: kiln::graph::GraphScalar<f32>, loaded: kiln::Event) -> kiln::Result<()> {
 /// let replay = graph.replay().bind(&frame, &next).set(&gain, 0.7).after(&loaded);
 /// let shown = replay.submit()?; // returns at once
 /// # Ok(())
@@ -191,7 +191,7 @@ impl Replay {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(graph: kiln::Graph, gain: kiln::GraphScalar<f32>) -> kiln::Result<()> {
+    /// # async fn example(graph: kiln::Graph, gain: kiln::graph::GraphScalar<f32>) -> kiln::Result<()> {
     /// graph.replay().set(&gain, 0.7).submit()?;
     /// # Ok(())
     /// # }

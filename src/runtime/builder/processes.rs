@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::RuntimeBuilder;
 use crate::build_graph::{Children, CompileProcesses, ProcessPool};
+use crate::counters::Counters;
 use crate::error::Result;
-use crate::stats::Counters;
 
 impl RuntimeBuilder {
     /// Sets the program that compiles [untrusted modules](crate::Module::untrusted) as a child process, and that is
     /// started as a [compile process](Self::compile_processes). Its
-    /// `main` calls [`build_child`](crate::build_child). It can also be a script that starts such a program,
+    /// `main` calls [`build_child`](crate::build::build_child). It can also be a script that starts such a program,
     /// for example in a sandbox. The script must pass on standard input and output and the environment
     /// variable `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it
     /// access to the driver and the device.
@@ -28,7 +28,7 @@ impl RuntimeBuilder {
     /// ```no_run
     /// # use kiln::Runtime;
     /// # async fn example(uploaded: kiln::Module) -> kiln::Result<()> {
-    /// let child = "/usr/libexec/renderer-compiler"; // its `main` calls `kiln::build_child`
+    /// let child = "/usr/libexec/renderer-compiler"; // its `main` calls `kiln::build::build_child`
     /// let rt = Runtime::builder().build_child(child).build().await?;
     /// let program = rt.build(&uploaded.untrusted()).await?; // compiled by the child
     /// # Ok(())
@@ -83,10 +83,11 @@ impl RuntimeBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{CompileProcesses, Runtime};
+    /// use kiln::Runtime;
+    /// use kiln::build::CompileProcesses;
     ///
     /// fn main() -> kiln::Result<()> {
-    ///     kiln::build_child(); // this program is also the one of the processes
+    ///     kiln::build::build_child(); // this program is also the one of the processes
     ///     smol::block_on(async {
     ///         let rt = Runtime::builder().compile_processes(CompileProcesses::Cores).build().await?;
     ///         let rt = Runtime::builder().compile_processes(4).build().await?; // at most four
@@ -105,7 +106,8 @@ impl RuntimeBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use kiln::{CompileProcesses, Runtime};
+    /// # use kiln::Runtime;
+    /// # use kiln::build::CompileProcesses;
     /// # async fn example() -> kiln::Result<()> {
     /// // A service keeps answering requests while it compiles.
     /// let builder = Runtime::builder().compile_processes(CompileProcesses::Cores);

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures::executor::block_on;
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::fusion::FusionOutcome;
 use kiln::simulated::Simulator;
-use kiln::{
-    CacheConfig, FusionMode, FusionOutcome, Module, ModuleFormat, Origin, Program, Runtime,
-};
+use kiln::{CacheConfig, FusionMode, Module, Program, Runtime};
 use serde::{Deserialize, Serialize};
 use support::libraries;
 use support::scopes;

@@ -4,8 +4,9 @@ use std::future::IntoFuture;
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::{Build, Origin};
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Build, Error, ErrorKind, Module, Origin, Program, Runtime};
+use kiln::{Error, ErrorKind, Module, Program, Runtime};
 use support::{everywhere, under_executors};
 
 use super::{assert_live_programs, broken, module, number_of, origin, simulated, write_number};

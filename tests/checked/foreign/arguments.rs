@@ -1,9 +1,8 @@
 //! Random arguments of kernels, by their signatures.
 
-use kiln::{
-    Access, AddressSpace, Addressing, Buffer, Filter, Image, Launch, Parameter, Pixel, R, Rgba,
-    Runtime, Sampler, Unorm,
-};
+use kiln::images::{Addressing, Filter, Pixel, R, Rgba, Sampler, Unorm};
+use kiln::launch::{Access, AddressSpace, Parameter};
+use kiln::{Buffer, Image, Launch, Runtime};
 
 use crate::elements::{size_of_scalar, with_buffer, with_local, with_value};
 

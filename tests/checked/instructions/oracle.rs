@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use kiln::internal::bounds::{self, Argument};
-use kiln::{Buffer, Kernel, Launch, Module, NdRange, NdSize, Runtime};
+use kiln::launch::NdSize;
+use kiln::{Buffer, Kernel, Launch, Module, NdRange, Runtime};
 use rspirv::spirv::Op;
 
 use super::cases::{Case, Usage};

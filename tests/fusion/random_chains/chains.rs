@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use fastrand::Rng;
+use kiln::NdRange;
 use kiln::internal::fusion::{Argument, Launch, range};
-use kiln::{NdRange, NdSize};
+use kiln::launch::NdSize;
 
 use super::kernels::{Content, Extent, GROUP, Items, Kernel, Pool, Reads, Scalar};
 

@@ -2,9 +2,8 @@
 
 pub(crate) mod direct;
 
-use kiln::{
-    Addressing, Buffer, Filter, Image, Launch, Module, Pixel, R, Rgba, Runtime, Sampler, Unorm,
-};
+use kiln::images::{Addressing, Filter, Pixel, R, Rgba, Sampler, Unorm};
+use kiln::{Buffer, Image, Launch, Module, Runtime};
 
 /// Format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use fastrand::Rng;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use futures::{FutureExt, TryFutureExt, TryStreamExt};
+use kiln::graph::GraphScalar;
 use kiln::internal::translate::spirv_of;
 use kiln::{
-    Buffer, Error, ErrorKind, Event, Graph, GraphScalar, Kernel, Launch, Module, Queue, Result,
-    Runtime,
+    Buffer, Error, ErrorKind, Event, Graph, Kernel, Launch, Module, Queue, Result, Runtime,
 };
 
 use super::model::{Constants, LEN, Step, UNIT, noise, part, two};

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use kiln::{
-    CacheConfig, Error, ErrorKind, Module, ModuleFormat, Origin, Program, Runtime, RuntimeBuilder,
-};
+use kiln::build::Origin;
+use kiln::devices::ModuleFormat;
+use kiln::{CacheConfig, Error, ErrorKind, Module, Program, Runtime, RuntimeBuilder};
 use smol::Timer;
 use support::children;
 use support::children::{Child, report, this_binary};
@@ -395,7 +395,10 @@ fn a_compiler_that_runs_out_of_memory_is_not_retried() {
 fn programs_that_are_not_a_matching_child_are_reported_and_retried() {
     let other = format!("greet | sed 's/{}/9.8.7/'", env!("CARGO_PKG_VERSION"));
     for (script, words) in [
-        ("echo hello; exit 4", &["is not a build child", "status 4", "kiln::build_child()"][..]),
+        (
+            "echo hello; exit 4",
+            &["is not a build child", "status 4", "kiln::build::build_child()"][..],
+        ),
         ("cat > /dev/null", &["is not a build child"]),
         (&other, &["9.8.7", env!("CARGO_PKG_VERSION"), "the same version"]),
     ] {
@@ -470,8 +473,12 @@ fn without_a_child_the_error_explains_how_to_configure_one() {
 fn childless() {
     smol::block_on(on_each_device_with(builder, async |rt| {
         let build = rt.build(&source(0).untrusted()).await;
-        let ways =
-            ["kiln::build_child()", "RuntimeBuilder::build_child", "KILN_BUILD_CHILD", "`kiln`"];
+        let ways = [
+            "kiln::build::build_child()",
+            "RuntimeBuilder::build_child",
+            "KILN_BUILD_CHILD",
+            "`kiln`",
+        ];
         let error = refused(build, ErrorKind::Configuration, &ways);
         assert!(!error.is_deterministic());
         assert_eq!(rt.stats().programs_in_memory, 0);

@@ -15,8 +15,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Queue, Runtime, Status};
+use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Queue, Runtime};
 use support::simulation::{eventually, kernel, runtime, runtime_with, with_kernels};
 
 const LEN: usize = 64;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::join_all;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Origin, Program, Runtime, Stats};
+use kiln::{CacheConfig, Module, Program, Runtime, Stats};
 use tempfile::TempDir;
 
 /// Timeout that healthy answers never reach, however busy the system is.

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use kiln::Origin;
+use kiln::build::Origin;
 use serde::{Deserialize, Serialize};
 
 /// Clock on which processes agree. Changes of the system's time do not affect it after its start.

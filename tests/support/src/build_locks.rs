@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kiln::BuildKey;
+use kiln::build::BuildKey;
 use kiln::store::Store;
 use rustix::process::{Pid, WaitOptions, waitpid};
 

@@ -37,9 +37,11 @@ pub use test_tools::programs as tools;
 pub use test_tools::{at_once, tier};
 
 use futures::future::BoxFuture;
+use kiln::devices::ModuleFormat;
+use kiln::launch::NdSize;
 use kiln::{
-    CacheConfig, CheckedProgram, ErrorKind, Kernel, Launch, Module, ModuleFormat, NdRange, NdSize,
-    Program, Runtime, RuntimeBuilder, internal::translate,
+    CacheConfig, CheckedProgram, ErrorKind, Kernel, Launch, Module, NdRange, Program, Runtime,
+    RuntimeBuilder, internal::translate,
 };
 
 /// Directory of the repository.

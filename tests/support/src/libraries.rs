@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use kiln::{Module, ModuleFormat, Program, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::{Module, Program, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{

@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::log_recorder::LogRecorder;
+use kiln::build::Origin;
 use kiln::simulated::Simulator;
 use kiln::store::Durability;
-use kiln::{CacheConfig, ErrorKind, Module, Origin, Program, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Program, Runtime};
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 

@@ -1,8 +1,7 @@
 //! Launches that can be fused, and runtimes that fuse all launches for which this is legal.
 
-use kiln::{
-    Buffer, Event, FusionMode, FusionOutcome, FusionScope, Kernel, Module, Queue, Runtime, Unfused,
-};
+use kiln::fusion::{FusionOutcome, Unfused};
+use kiln::{Buffer, Event, FusionMode, FusionScope, Kernel, Module, Queue, Runtime};
 
 /// Module of `data/fusion.cl`.
 pub const FUSION: &[u8] = include_bytes!("../../data/fusion.spv");

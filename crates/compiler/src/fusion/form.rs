@@ -18,8 +18,8 @@ use crate::plan::{Plan, Slot};
 /// # Examples
 ///
 /// ```
-/// # use kiln_compiler::fusion as kiln;
-/// use kiln::FusionForm;
+/// # use kiln_compiler as kiln;
+/// use kiln::fusion::FusionForm;
 ///
 /// let form = FusionForm::Tiles { width: 16, height: 16 };
 /// assert_eq!(form.to_string(), "tiles of 16 x 16");
@@ -64,8 +64,8 @@ pub enum FusionForm {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler::fusion as kiln;
-    /// use kiln::FusionForm;
+    /// # use kiln_compiler as kiln;
+    /// use kiln::fusion::FusionForm;
     ///
     /// assert_eq!("batched".parse::<FusionForm>()?, FusionForm::Batched);
     /// # Ok::<(), kiln_spirv::Error>(())

@@ -24,10 +24,10 @@ use crate::ranges::Ranges;
 /// # Examples
 ///
 /// ```no_run
-/// # use kiln_compiler::fusion as kiln;
-/// use kiln::Verdict;
+/// # use kiln_compiler as kiln;
+/// use kiln::fusion::Verdict;
 ///
-/// # fn example(report: kiln::FusionReport) {
+/// # fn example(report: kiln::fusion::FusionReport) {
 /// for buffer in report.buffers() {
 ///     if let Verdict::NeedsTrust(reason) = &buffer.verdict {
 ///         println!("only `assume_legal` allows fusion: {reason}");
@@ -72,8 +72,8 @@ impl Verdict {
     /// # Examples
     ///
     /// ```
-    /// # use kiln_compiler::fusion as kiln;
-    /// use kiln::Verdict;
+    /// # use kiln_compiler as kiln;
+    /// use kiln::fusion::Verdict;
     ///
     /// let verdict = Verdict::NeedsTrust("an index comes from memory".to_owned());
     /// assert_eq!(verdict.reason(), Some("an index comes from memory"));

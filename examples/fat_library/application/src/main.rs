@@ -14,7 +14,8 @@ mod steps;
 use std::error::Error;
 
 use futures::executor::block_on;
-use kiln::{CacheConfig, ExportedLibraries, Module, PluginLibraries, Runtime};
+use kiln::libraries::{ExportedLibraries, PluginLibraries};
+use kiln::{CacheConfig, Module, Runtime};
 use libloading::{Library, library_filename};
 use steps::Steps;
 // The crate has no functions for the host. This line links its device code into the program.

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use kiln::{Module, ModuleFormat, Program, Result, Runtime};
+use kiln::devices::ModuleFormat;
+use kiln::{Module, Program, Result, Runtime};
 
 const LEN: usize = 1 << 16;
 

@@ -10,7 +10,7 @@ use futures::channel::mpsc;
 use futures::future;
 use futures::sink::SinkExt;
 use futures::stream::TryStreamExt;
-use kiln::BuildKey;
+use kiln::build::BuildKey;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};

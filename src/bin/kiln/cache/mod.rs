@@ -12,8 +12,9 @@ mod upkeep;
 mod why;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use kiln::CacheConfig;
+use kiln::build::BuildKey;
 use kiln::store::{Checked, Entry, EntryInfo, Manifest, Store};
-use kiln::{BuildKey, CacheConfig};
 
 use crate::args::{CacheCommand, KeyPrefix};
 use crate::output::{Failure, Output, Result};

@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use futures::stream::StreamExt;
+use kiln::CacheConfig;
+use kiln::build::BuildKey;
+use kiln::devices::ModuleFormat;
 use kiln::store::{EntryInfo, Store};
-use kiln::{BuildKey, CacheConfig, ModuleFormat};
 use serde::Serialize;
 
 use super::remote::{RemoteEntry, look_up};

@@ -5,7 +5,7 @@ pub(crate) mod warm;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use kiln::{BuildManifest, ManifestEntry};
+use kiln::manifest::{BuildManifest, ManifestEntry};
 use serde::Serialize;
 
 use crate::args::{Keep, ManifestCommand};

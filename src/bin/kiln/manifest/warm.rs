@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures::stream::StreamExt;
-use kiln::{
-    BuildManifest, CacheConfig, Device, DeviceInfo, ManifestEntry, Runtime, WarmOutcome,
-    WarmProgress,
-};
+use kiln::manifest::{BuildManifest, ManifestEntry, WarmOutcome, WarmProgress};
+use kiln::{CacheConfig, Device, DeviceInfo, Runtime};
 use serde::Serialize;
 
 use super::{Description, open};

@@ -10,7 +10,7 @@ pub mod random;
 mod tensors;
 mod transformer;
 
-use kiln::NdSize;
+use kiln::launch::NdSize;
 pub use prepared::{Prepared, program};
 
 /// Launches over buffers, and what is expected of their fusion.
