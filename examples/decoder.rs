@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use kiln::fusion::Fusing;
+use kiln::fusion::CompleteFusion;
 use kiln::{Buffer, Graph, Launch, Queue, Recorder, Runtime};
 
 kiln::kernels! {
@@ -265,7 +265,7 @@ impl Model {
     }
 
     /// Submits the launches of one token through fusion scopes, and adds the ends of the scopes to `scopes`.
-    fn submit_fused(&self, scopes: &mut Vec<Fusing>) -> kiln::Result<()> {
+    fn submit_fused(&self, scopes: &mut Vec<CompleteFusion>) -> kiln::Result<()> {
         let mut scope = (self.queue.start_fusion(), 0);
         self.step(&self.scratch, |launch| {
             let (fusion, submitted) = &mut scope;

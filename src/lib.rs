@@ -331,7 +331,7 @@ pub use crate::device::{Device, DeviceInfo};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::queue::{Event, FusionMode, FusionScope, Graph, Launch, Queue, Read, Recorder};
 pub use crate::runtime::builder::RuntimeBuilder;
-pub use crate::runtime::{Runtime, Starting};
+pub use crate::runtime::{Runtime, StartRuntime};
 pub use crate::source::module::Module;
 pub use kiln_compiler::NdRange;
 
@@ -362,7 +362,9 @@ pub mod devices {
 /// Fusion of launches: the outcome of a [`FusionScope`], and the report on its launches. The guide is
 /// [`guides::fusion`](crate::guides::fusion).
 pub mod fusion {
-    pub use crate::queue::{Examining, FusedPart, Fusing, FusionOutcome, Internalization, Unfused};
+    pub use crate::queue::{
+        CompleteFusion, ExamineFusion, FusedPart, FusionOutcome, Internalization, Unfused,
+    };
     pub use kiln_compiler::fusion::{
         BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
         Verdict, WayReport,
@@ -372,7 +374,7 @@ pub mod fusion {
 /// Recorded commands: what a [`Recorder`] and a [`Graph`] return. The guide is
 /// [`guides::graphs`](crate::guides::graphs).
 pub mod graph {
-    pub use crate::queue::{GraphScalar, Recording, Replay};
+    pub use crate::queue::{GraphScalar, RecordGraph, Replay};
 }
 
 /// Pixels, formats and parts of an [`Image`], and samplers. The guide is [`guides::images`](crate::guides::images).
@@ -400,7 +402,7 @@ pub mod launch {
     pub use crate::args::buffer::BufferArgument;
     pub use crate::args::typed::{WritableBuffer, WritableImage};
     pub use crate::build_graph::Checked;
-    pub use crate::queue::Checking;
+    pub use crate::queue::CheckLaunch;
     pub use kiln_compiler::bounds::{Finding, LaunchVerdict};
     pub use kiln_compiler::{IntoNdSize, NdSize, WorkGroup};
     pub use kiln_spirv::{Access, AddressSpace, Parameter};

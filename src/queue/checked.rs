@@ -304,10 +304,10 @@ impl Launch {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn verdict(&self) -> Checking {
+    pub fn verdict(&self) -> CheckLaunch {
         let work = self.work.clone();
         let mistake = self.conditions().and_then(|conditions| conditions.mistake.clone());
-        Checking::new(async move {
+        CheckLaunch::new(async move {
             if let Some(mistake) = mistake {
                 return Err(mistake);
             }
@@ -354,12 +354,12 @@ named_future! {
     /// ```no_run
     /// # async fn example(tone: kiln::Kernel, tiles: Vec<kiln::Buffer<f32>>) -> kiln::Result<()> {
     /// let checks = tiles.iter().map(|tile| tone.launch(tile.len()).args((tile, 0.5f32)).verdict());
-    /// let checks: Vec<kiln::launch::Checking> = checks.collect();
+    /// let checks: Vec<kiln::launch::CheckLaunch> = checks.collect();
     /// for check in checks {
     ///     println!("{}", check.await?);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    Checking => Result<LaunchVerdict>
+    CheckLaunch => Result<LaunchVerdict>
 }

@@ -43,15 +43,16 @@ mod timeline;
 mod waits;
 mod work;
 
-pub use self::checked::Checking;
+pub use self::checked::CheckLaunch;
 pub(crate) use self::dot::dot_of_all;
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, ReadPieces, Status, Upload};
 pub(crate) use self::fusion::mode::{FUSION_LIMIT, form_from_environment};
 pub use self::fusion::{
-    Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
+    CompleteFusion, ExamineFusion, FusedPart, FusionMode, FusionOutcome, FusionScope,
+    Internalization, Unfused,
 };
-pub use self::graph::{Graph, GraphScalar, Recorder, Recording, Replay};
+pub use self::graph::{Graph, GraphScalar, RecordGraph, Recorder, Replay};
 pub use self::handle::Queue;
 pub(crate) use self::host_memory::OwnedElements;
 pub use self::host_task::IntoOutcome;

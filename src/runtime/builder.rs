@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{Inner, Runtime, Starting, manifest};
+use super::{Inner, Runtime, StartRuntime, manifest};
 use crate::backend::discovery::{self, Discovered, discover};
 use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
@@ -500,18 +500,18 @@ impl RuntimeBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn build(self) -> Starting {
+    pub fn build(self) -> StartRuntime {
         pin_library();
         if let Err(error) = process::start().and_then(|()| event_log::start()) {
-            return Starting::new(ready(Err(error)));
+            return StartRuntime::new(ready(Err(error)));
         }
         backend::prepare_for_end();
         let processes = match self.process_number() {
             Ok(number) => number.limit(),
-            Err(error) => return Starting::new(ready(Err(error))),
+            Err(error) => return StartRuntime::new(ready(Err(error))),
         };
         let pool = CompilePool::new("kiln-compile", self.compile_workers, processes);
-        Starting::new(async move {
+        StartRuntime::new(async move {
             let find = move || self.find_devices().map(|found| (self, found));
             let (builder, found) = pool.threads().run(Priority::Short, find).await??;
             let counters = Arc::new(Counters::default());
@@ -677,7 +677,7 @@ impl Runtime {
     /// # }
     /// ```
     #[expect(clippy::new_ret_no_self, reason = "a runtime starts without blocking")]
-    pub fn new() -> Starting {
+    pub fn new() -> StartRuntime {
         Self::builder().build()
     }
 

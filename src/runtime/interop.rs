@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::Runtime;
 #[cfg(any(feature = "opencl", feature = "level-zero"))]
-use super::{Starting, builder::RuntimeBuilder};
+use super::{StartRuntime, builder::RuntimeBuilder};
 use crate::args::buffer::Buffer;
 use crate::args::image::Image;
 use crate::args::image::pixel::Pixel;
@@ -115,7 +115,7 @@ impl Runtime {
     /// # }
     /// ```
     #[cfg(feature = "opencl")]
-    pub unsafe fn from_opencl(device: *mut c_void, context: *mut c_void) -> Starting {
+    pub unsafe fn from_opencl(device: *mut c_void, context: *mut c_void) -> StartRuntime {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::builder().opencl_context(device, context) }.build()
     }
@@ -150,7 +150,7 @@ impl Runtime {
         driver: *mut c_void,
         device: *mut c_void,
         context: *mut c_void,
-    ) -> Starting {
+    ) -> StartRuntime {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::builder().level_zero_context(driver, device, context) }.build()
     }

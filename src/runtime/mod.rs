@@ -100,7 +100,7 @@ named_future! {
     /// # Ok(())
     /// # }
     /// ```
-    Starting => Result<Runtime>
+    StartRuntime => Result<Runtime>
 }
 
 named_future! {
@@ -218,10 +218,10 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on(&self, device: &Device) -> Starting {
+    pub fn on(&self, device: &Device) -> StartRuntime {
         let inner = self.inner.clone();
         let position = inner.graph.position(device);
-        Starting::new(async move {
+        StartRuntime::new(async move {
             let device = position?;
             let slot = inner.slots[device].clone();
             let open = move || slot.open().map(drop);

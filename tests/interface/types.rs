@@ -8,10 +8,10 @@ use kiln::build::{Build, BuildKey, Digest, OpenModule, Origin, SpecializationCon
 use kiln::commands::{Drain, DrainTimeout, Profile, Ready, Status};
 use kiln::devices::Limits;
 use kiln::fusion::{
-    Examining, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport, PartReport, StepReport,
-    WayReport,
+    CompleteFusion, ExamineFusion, FusedPart, FusionForm, FusionOutcome, FusionReport, PartReport,
+    StepReport, WayReport,
 };
-use kiln::graph::{GraphScalar, Recording, Replay};
+use kiln::graph::{GraphScalar, RecordGraph, Replay};
 use kiln::launch::{Access, AddressSpace, NdSize, Parameter, WorkGroup};
 use kiln::libraries::{
     Attached, CompileObject, DeviceLibrary, Embedding, ExportedLibraries, LibrarySource,
@@ -25,7 +25,7 @@ use kiln::store::{
 };
 use kiln::{
     Buffer, BuildRequest, Device, DeviceInfo, Error, Event, FusionScope, Graph, Kernel, Launch,
-    Local, Module, NdRange, Program, Queue, Read, Recorder, Runtime, RuntimeBuilder, Starting,
+    Local, Module, NdRange, Program, Queue, Read, Recorder, Runtime, RuntimeBuilder, StartRuntime,
     Stats,
 };
 
@@ -68,8 +68,9 @@ table! {
         Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
         PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
-        OpenModule, Examining, Fusing, Recording, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
+    future: StartRuntime, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
+        OpenModule, ExamineFusion, CompleteFusion, RecordGraph, WriteTrace, Operation<kiln::Result<Store>>,
+        Operation<Checked>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.
@@ -78,7 +79,7 @@ table! {
 
 #[test]
 fn futures_have_the_documented_outputs() {
-    future_of::<Starting, kiln::Result<Runtime>>();
+    future_of::<StartRuntime, kiln::Result<Runtime>>();
     future_of::<Drain, ()>();
     future_of::<DrainTimeout, kiln::Result<()>>();
     future_of::<Build, kiln::Result<Program>>();
@@ -88,9 +89,9 @@ fn futures_have_the_documented_outputs() {
     future_of::<Ready, ()>();
     future_of::<Upload<f32>, kiln::Result<Buffer<f32>>>();
     future_of::<OpenModule, kiln::Result<Module>>();
-    future_of::<Examining, kiln::Result<FusionReport>>();
-    future_of::<Fusing, kiln::Result<FusionOutcome>>();
-    future_of::<Recording, kiln::Result<Graph>>();
+    future_of::<ExamineFusion, kiln::Result<FusionReport>>();
+    future_of::<CompleteFusion, kiln::Result<FusionOutcome>>();
+    future_of::<RecordGraph, kiln::Result<Graph>>();
     future_of::<WriteTrace, kiln::Result<()>>();
     future_of::<Operation<kiln::Result<Store>>, kiln::Result<Store>>();
     future_of::<Operation<bool>, bool>();

@@ -48,7 +48,7 @@ mod worker;
 
 pub use self::envelope::Refused;
 pub use self::settings::RemoteAccess;
-pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
+pub use self::store::{GetEntry, ListNames, PutEntry, RemoteStore, Sent};
 
 pub(crate) use self::answer::{Answer, PendingResponse, Response};
 pub(crate) use self::claim::{AnswerWait, Claim, longest_wait};

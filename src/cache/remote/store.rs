@@ -69,15 +69,15 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::remote::{Getting, RemoteStore};
+    /// use kiln::remote::{GetEntry, RemoteStore};
     ///
     /// # async fn example(remote: RemoteStore, names: Vec<String>) -> kiln::Result<()> {
-    /// let lookups: Vec<Getting> = names.iter().map(|name| remote.get(name)).collect();
+    /// let lookups: Vec<GetEntry> = names.iter().map(|name| remote.get(name)).collect();
     /// let answers = futures::future::try_join_all(lookups).await?;
     /// # Ok(())
     /// # }
     /// ```
-    Getting => Result<Sent>
+    GetEntry => Result<Sent>
 }
 
 named_future! {
@@ -90,16 +90,16 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::remote::{Putting, RemoteStore};
+    /// use kiln::remote::{PutEntry, RemoteStore};
     /// use kiln::store::Entry;
     ///
     /// # async fn example(remote: RemoteStore, entries: Vec<(String, Entry)>) -> kiln::Result<()> {
-    /// let writes: Vec<Putting> = entries.iter().map(|(name, entry)| remote.put(name, entry)).collect();
+    /// let writes: Vec<PutEntry> = entries.iter().map(|(name, entry)| remote.put(name, entry)).collect();
     /// futures::future::try_join_all(writes).await?;
     /// # Ok(())
     /// # }
     /// ```
-    Putting => Result<()>
+    PutEntry => Result<()>
 }
 
 named_future! {
@@ -112,17 +112,17 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::remote::{Naming, RemoteStore};
+    /// use kiln::remote::{ListNames, RemoteStore};
     ///
     /// # async fn example(remote: RemoteStore) -> kiln::Result<()> {
-    /// let naming: Option<Naming> = remote.names();
-    /// if let Some(naming) = naming {
-    ///     println!("{} programs", naming.await?.len());
+    /// let listing: Option<ListNames> = remote.names();
+    /// if let Some(listing) = listing {
+    ///     println!("{} programs", listing.await?.len());
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    Naming => Result<Vec<String>>
+    ListNames => Result<Vec<String>>
 }
 
 impl RemoteStore {
@@ -197,12 +197,12 @@ impl RemoteStore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn get(&self, name: &str) -> Getting {
+    pub fn get(&self, name: &str) -> GetEntry {
         let lookup =
             self.check_access(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
         let lookup = lookup
             .map(|address| self.0.run(move |service| async move { service.read(&address).await }));
-        Getting::new(async move {
+        GetEntry::new(async move {
             Ok(match lookup?.await? {
                 ReadOutcome::Entry(entry) => Sent::Whole(entry),
                 ReadOutcome::Absent => Sent::Absent,
@@ -236,7 +236,7 @@ impl RemoteStore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn put(&self, name: &str, entry: &Entry) -> Putting {
+    pub fn put(&self, name: &str, entry: &Entry) -> PutEntry {
         let address = self.check_access(RemoteAccess::writes, "written").and_then(|()| {
             let (bytes, max_bytes) = (entry.bytes().len(), self.0.service().settings.max_bytes);
             let address = Address::named(name)?;
@@ -258,7 +258,7 @@ impl RemoteStore {
         let put = address.map(|address| {
             self.0.run(move |service| async move { service.write(&address, file).await })
         });
-        Putting::new(async move { put?.await.map(drop) })
+        PutEntry::new(async move { put?.await.map(drop) })
     }
 
     /// Lists the [names](crate::cache::store::EntryInfo::name) of all entries, in no particular order. Returns
@@ -280,12 +280,12 @@ impl RemoteStore {
     /// # }
     /// ```
     #[must_use]
-    pub fn names(&self) -> Option<Naming> {
+    pub fn names(&self) -> Option<ListNames> {
         if !self.0.service().objects.can_list() {
             return None;
         }
         let names = self.0.run(move |service| async move { service.names().await });
-        Some(Naming::new(names))
+        Some(ListNames::new(names))
     }
 
     /// Fails if the access setting does not allow an operation.

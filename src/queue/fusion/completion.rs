@@ -10,7 +10,7 @@ use kiln_compiler::fusion::Trust;
 use smallvec::SmallVec;
 
 use super::mode::FusionMode;
-use super::outcome::{Fusing, FusionOutcome, Unfused};
+use super::outcome::{CompleteFusion, FusionOutcome, Unfused};
 use super::parts::{self, Prepared};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
@@ -155,7 +155,7 @@ pub(super) struct Completion {
 
 impl Completion {
     /// Decides at once if the fusion is known, and otherwise on Kiln's host thread.
-    pub(super) fn decide(self, recent: RecentLookup, count: usize) -> Fusing {
+    pub(super) fn decide(self, recent: RecentLookup, count: usize) -> CompleteFusion {
         let shared = self.queue.scheduler.shared();
         let why = match count {
             0 => Some(Unfused::Empty),
@@ -166,24 +166,24 @@ impl Completion {
             }
         };
         if let Some(why) = why {
-            return Fusing::known(self.unfused(why));
+            return CompleteFusion::known(self.unfused(why));
         }
         let lookup = match recent {
             RecentLookup::Known(fusion, recent) => {
-                return Fusing::known(self.run(&fusion, LaunchFacts::Known(&recent)));
+                return CompleteFusion::known(self.run(&fusion, LaunchFacts::Known(&recent)));
             }
             RecentLookup::New(lookup) => lookup,
         };
         if let Some(fusion) = lookup.known() {
-            return Fusing::known(self.run(&fusion, LaunchFacts::New(&lookup)));
+            return CompleteFusion::known(self.run(&fusion, LaunchFacts::New(&lookup)));
         }
         if let Some(overdue) = lookup.overdue() {
-            return Fusing::known(self.unfused_because_overdue(overdue));
+            return CompleteFusion::known(self.unfused_because_overdue(overdue));
         }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
             let root = self.queue.scheduler.failure_in_group(self.group);
-            return Fusing::known(self.failed(root));
+            return CompleteFusion::known(self.failed(root));
         };
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();
@@ -196,10 +196,10 @@ impl Completion {
             }
         });
         match spawned {
-            Ok(()) => Fusing::awaited(receiver),
-            Err(error) => {
-                Fusing::known(Err(error.within("fusion failed, and the launches run one by one")))
-            }
+            Ok(()) => CompleteFusion::awaited(receiver),
+            Err(error) => CompleteFusion::known(Err(
+                error.within("fusion failed, and the launches run one by one")
+            )),
         }
     }
 

@@ -11,6 +11,6 @@ mod scope;
 mod tests;
 
 pub use self::mode::FusionMode;
-pub use self::outcome::{FusedPart, Fusing, FusionOutcome, Unfused};
-pub use self::scope::{Examining, FusionScope};
+pub use self::outcome::{CompleteFusion, FusedPart, FusionOutcome, Unfused};
+pub use self::scope::{ExamineFusion, FusionScope};
 pub use kiln_compiler::fusion::Internalization;

@@ -308,10 +308,10 @@ fn write_internalized(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
 ///
 /// ```no_run
 /// use kiln::FusionScope;
-/// use kiln::fusion::Fusing;
+/// use kiln::fusion::CompleteFusion;
 ///
 /// # async fn example(tiles: Vec<FusionScope>) -> kiln::Result<()> {
-/// let completions: Vec<Fusing> = tiles.iter().map(FusionScope::complete).collect();
+/// let completions: Vec<CompleteFusion> = tiles.iter().map(FusionScope::complete).collect();
 /// for completion in completions {
 ///     println!("{}", completion.await?);
 /// }
@@ -320,7 +320,7 @@ fn write_internalized(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
 /// ```
 #[derive(Debug)]
 #[must_use = "the launches run, but the outcome of the fusion is lost"]
-pub struct Fusing(State);
+pub struct CompleteFusion(State);
 
 #[derive(Debug)]
 enum State {
@@ -328,7 +328,7 @@ enum State {
     Awaited(oneshot::Receiver<Result<FusionOutcome>>),
 }
 
-impl Fusing {
+impl CompleteFusion {
     pub(super) fn known(outcome: Result<FusionOutcome>) -> Self {
         Self(State::Known(outcome))
     }
@@ -338,7 +338,7 @@ impl Fusing {
     }
 }
 
-impl Future for Fusing {
+impl Future for CompleteFusion {
     type Output = Result<FusionOutcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

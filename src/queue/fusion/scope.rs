@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use kiln_compiler::fusion::{FusionReport, Internalization, Trust};
 
 use super::completion::{Completion, FusionLookup, RecentLookup, recents};
-use super::outcome::{Fusing, Unfused};
+use super::outcome::{CompleteFusion, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use crate::args::Seal;
 use crate::args::memory::DeviceMemory;
@@ -465,7 +465,7 @@ impl FusionScope {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn complete(&self) -> Fusing {
+    pub fn complete(&self) -> CompleteFusion {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
         let lookup = |launches: &[&LaunchWork]| (launches.len(), self.find_recent(launches));
@@ -482,10 +482,12 @@ impl FusionScope {
                 Some(why) if is_first => Unfused::Aborted(why.clone()),
                 _ => Unfused::Canceled,
             };
-            return Fusing::known(completion.unfused(why));
+            return CompleteFusion::known(completion.unfused(why));
         };
         if unfailed < count {
-            return Fusing::known(completion.failed(scheduler.failure_in_group(self.group)));
+            return CompleteFusion::known(
+                completion.failed(scheduler.failure_in_group(self.group)),
+            );
         }
         completion.decide(recent, count)
     }
@@ -511,13 +513,13 @@ impl FusionScope {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn examine(&self) -> Examining {
+    pub fn examine(&self) -> ExamineFusion {
         let lookup = |launches: &[&LaunchWork]| {
             (self.new_lookup(launches, &self.settings()), LaunchSnapshot::of(launches))
         };
         let collects = !self.has_ended.load(SeqCst) && !process::is_forked();
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, lookup));
-        Examining::new(async move {
+        ExamineFusion::new(async move {
             match visited.flatten() {
                 Some((count, (_, snapshot))) if snapshot.len() < count => Err(Error::invalid(
                     "a launch of the fusion scope failed, so the other launches are not examined; \
@@ -627,11 +629,11 @@ named_future! {
     /// #     tone: kiln::Kernel,
     /// #     x: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
-    /// let examining: kiln::fusion::Examining = fusion.examine(); // of the launches so far
+    /// let examining: kiln::fusion::ExamineFusion = fusion.examine(); // of the launches so far
     /// fusion.submit(tone.launch(x.len()).args((&x, 0.7f32)))?; // not in the report
     /// println!("{}", examining.await?);
     /// # Ok(())
     /// # }
     /// ```
-    Examining => Result<FusionReport>
+    ExamineFusion => Result<FusionReport>
 }

@@ -29,6 +29,6 @@ mod temporaries;
 mod uses;
 pub(super) mod work;
 
-pub use recorder::{Recorder, Recording};
+pub use recorder::{RecordGraph, Recorder};
 pub use replay::{Graph, Replay};
 pub use scalar::GraphScalar;

@@ -77,12 +77,12 @@ named_future! {
     ///
     /// ```no_run
     /// # async fn example(recorder: kiln::Recorder) -> kiln::Result<()> {
-    /// let recording: kiln::graph::Recording = recorder.finish();
+    /// let recording: kiln::graph::RecordGraph = recorder.finish();
     /// let graph = recording.await?;
     /// # Ok(())
     /// # }
     /// ```
-    Recording => Result<Graph>
+    RecordGraph => Result<Graph>
 }
 
 impl Queue {
@@ -379,9 +379,9 @@ impl Recorder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn finish(self) -> Recording {
+    pub fn finish(self) -> RecordGraph {
         let Self { queue, mut recorded } = self;
-        Recording::new(async move {
+        RecordGraph::new(async move {
             if recorded.commands.is_empty() {
                 return Err(Error::invalid(
                     "nothing was recorded; record a launch, a copy or a fill before `finish`",
