@@ -366,8 +366,8 @@ pub mod fusion {
         CompleteFusion, ExamineFusion, FusedPart, FusionOutcome, Internalization, Unfused,
     };
     pub use kiln_compiler::fusion::{
-        BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
-        Verdict, WayReport,
+        BufferReport, FusionForm, FusionLaunchReport, FusionReport, FusionVerdict, PairReport,
+        PartReport, StepReport, WayReport,
     };
 }
 
@@ -401,7 +401,7 @@ pub mod interop {
 pub mod launch {
     pub use crate::args::buffer::BufferArgument;
     pub use crate::args::typed::{WritableBuffer, WritableImage};
-    pub use crate::build_graph::Checked;
+    pub use crate::build_graph::CheckMode;
     pub use crate::queue::CheckLaunch;
     pub use kiln_compiler::bounds::{Finding, LaunchVerdict};
     pub use kiln_compiler::{IntoNdSize, NdSize, WorkGroup};

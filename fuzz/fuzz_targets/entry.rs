@@ -1,7 +1,7 @@
 //! Fuzz target for the decoder of the store's entries, which reads arbitrary files from a disk.
 //!
 //! No input may cause a panic. If a file is accepted as the entry of a key, it must have the payload
-//! and manifest that were encoded under that key.
+//! and record that were encoded under that key.
 //!
 //! A checksum rejects random bytes before they reach any other check. Inputs are therefore also derived
 //! from a valid entry by edits, and may get a checksum that matches the result. Such a forgery may be
@@ -10,7 +10,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use kiln::store::Manifest;
+use kiln::store::EntryRecord;
 use kiln::store::fuzzing::{decode, decode_for, encode};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_128;
@@ -27,7 +27,7 @@ enum Input<'a> {
     Derived {
         key: [u8; 32],
         payload: &'a [u8],
-        manifest: Text<'a>,
+        record: Text<'a>,
         edits: Vec<Edit<'a>>,
         checksum: Checksum,
     },
@@ -50,7 +50,7 @@ enum Edit<'a> {
     Remove { back: u16, length: u16 },
     KeepLast(u16),
     Append(&'a [u8]),
-    Manifest(&'a [u8]),
+    Record(&'a [u8]),
 }
 
 #[derive(Arbitrary, Debug, PartialEq)]
@@ -62,9 +62,9 @@ enum Checksum {
 
 fuzz_target!(|input: Input<'_>| match input {
     Input::Anything(bytes) => is_what_it_says(bytes),
-    Input::Derived { key, payload, manifest, edits, checksum } => {
-        let manifest = manifest.into_manifest();
-        let whole = [payload, &encode(&key, &manifest, payload)].concat();
+    Input::Derived { key, payload, record, edits, checksum } => {
+        let record = record.into_record();
+        let whole = [payload, &encode(&key, &record, payload)].concat();
         let mut bytes = whole.clone();
         for edit in &edits {
             edit.apply(&mut bytes);
@@ -76,7 +76,7 @@ fuzz_target!(|input: Input<'_>| match input {
             match decode_for(&key, bytes.clone()) {
                 Ok(entry) => {
                     assert_eq!(entry.payload(), payload);
-                    assert_eq!(entry.manifest(), &manifest);
+                    assert_eq!(entry.record(), &record);
                     assert_eq!(bytes, whole);
                 }
                 Err(_) => assert_ne!(bytes, whole),
@@ -107,13 +107,13 @@ fn forge(bytes: &mut [u8]) {
 }
 
 impl Text<'_> {
-    fn into_manifest(self) -> Manifest {
-        let mut manifest = Manifest::default();
+    fn into_record(self) -> EntryRecord {
+        let mut record = EntryRecord::default();
         let fields = self.fields.into_iter();
-        manifest.fields = fields.map(|(name, value)| (name.into(), value.into())).collect();
-        manifest.build_log = self.build_log.into();
-        manifest.created = self.created;
-        manifest
+        record.fields = fields.map(|(name, value)| (name.into(), value.into())).collect();
+        record.build_log = self.build_log.into();
+        record.created = self.created;
+        record
     }
 }
 
@@ -143,7 +143,7 @@ impl Edit<'_> {
             }
             Self::KeepLast(length) => drop(bytes.drain(..at(length.into()))),
             Self::Append(more) => bytes.extend_from_slice(more),
-            Self::Manifest(with) => replace_manifest(bytes, with),
+            Self::Record(with) => replace_record(bytes, with),
         }
     }
 }
@@ -153,8 +153,8 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     bytes[at..at + length].copy_from_slice(&with[..length]);
 }
 
-/// Replaces the manifest by other text, and sets its length to match.
-fn replace_manifest(bytes: &mut Vec<u8>, with: &[u8]) {
+/// Replaces the record by other text, and sets its length to match.
+fn replace_record(bytes: &mut Vec<u8>, with: &[u8]) {
     let Some(footer) = bytes.len().checked_sub(FOOTER) else { return };
     let length = u64::from_le_bytes(bytes[footer + 8..footer + 16].try_into().unwrap());
     let Some(start) = usize::try_from(length).ok().and_then(|length| footer.checked_sub(length))

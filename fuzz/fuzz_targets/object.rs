@@ -11,7 +11,7 @@
 
 use arbitrary::Arbitrary;
 use kiln::remote::fuzzing::{open, seal};
-use kiln::store::Manifest;
+use kiln::store::EntryRecord;
 use kiln::store::fuzzing::encode;
 use libfuzzer_sys::fuzz_target;
 
@@ -61,9 +61,9 @@ enum Seal<'a> {
 fuzz_target!(|input: Input<'_>| match input {
     Input::Anything { key, object, secret } => is_right(&key, object, secret),
     Input::Derived { key, payload, build_log, secret, edits, seal: how, asked, known } => {
-        let mut manifest = Manifest::default();
-        manifest.build_log = build_log.into();
-        let file = [payload, &encode(&key, &manifest, payload)].concat();
+        let mut record = EntryRecord::default();
+        record.build_log = build_log.into();
+        let file = [payload, &encode(&key, &record, payload)].concat();
         let right = seal(file.clone(), secret);
         let object = match how {
             Seal::Left => edited(right.clone(), &edits),

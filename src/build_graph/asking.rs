@@ -119,7 +119,7 @@ impl Subject {
         trail.set(RemoteFindings { is_absent, keeps_object, ..RemoteFindings::default() });
         let reason = match answer {
             Answer::Found(entry) => {
-                let took = Duration::from_micros(entry.manifest().build_microseconds);
+                let took = Duration::from_micros(entry.record().build_microseconds);
                 match self.load(entry, Origin::Remote).await? {
                     (Loaded::Built(built), entry) => {
                         if took >= MIN_COMPILE {

@@ -624,9 +624,9 @@ impl Subject {
 
     /// Creates the entry of a compiled program. Some drivers generate the binary only now.
     fn pack(&self, built: &Built, took: Duration) -> Result<Packed> {
-        let mut manifest = self.graph.entry_manifest(&self.plan);
-        manifest.build_microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let pack = || entry_codec::pack(&self.key, built, manifest);
+        let mut record = self.graph.entry_record(&self.plan);
+        record.build_microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let pack = || entry_codec::pack(&self.key, built, record);
         // Some drivers compile the program only now.
         measured(self.driver_memory(), pack, |_| None)
     }

@@ -9,7 +9,7 @@ use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
 use crate::backend::{DeviceSlot, Source};
-use crate::cache::store::{Entry, Manifest, Storage, encode};
+use crate::cache::store::{Entry, EntryRecord, Storage, encode};
 use crate::device::ModuleFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
@@ -44,28 +44,28 @@ pub(super) fn load(
 ) -> Result<Loaded> {
     let source =
         Source { format: ModuleFormat::Native, code: entry.payload(), options: "", constants: &[] };
-    let manifest = entry.manifest();
+    let entry_record = entry.record();
     let loaded = match kind {
         NodeKind::Program => slot.open()?.build(&source).map(Artifact::Native),
         NodeKind::Object => slot.open()?.compile(&source).map(Artifact::Native),
         NodeKind::SpirV => Module::spirv(entry.payload())
-            .map(|module| Artifact::SpirV { module, log: manifest.build_log.clone() }),
+            .map(|module| Artifact::SpirV { module, log: entry_record.build_log.clone() }),
     };
     match loaded {
-        Ok(artifact) if has_kernels(&artifact, &manifest.kernels) => {
+        Ok(artifact) if has_kernels(&artifact, &entry_record.kernels) => {
             let metadata = BuildMetadata {
                 origin,
-                build_log: &manifest.build_log,
+                build_log: &entry_record.build_log,
                 size: entry.payload().len(),
                 footprint: driver.map(DriverMemory::begin_program),
                 parts: parts(),
-                signature_source: match manifest.field(EMITTER) {
+                signature_source: match entry_record.field(EMITTER) {
                     Some(_) => SignatureSource::Module,
                     None => SignatureSource::Driver,
                 },
             };
             let device = slot.handle().clone();
-            let parameters = parameters(&manifest.kernels);
+            let parameters = parameters(&entry_record.kernels);
             let built = Built::new(artifact, device, entry.key(), metadata, parameters);
             if origin == Origin::Disk {
                 built.set_storage(Storage::Stored);
@@ -90,15 +90,15 @@ pub(crate) struct Packed {
     pub(crate) rest: Vec<u8>,
 }
 
-/// Creates the entry of a program. `manifest` states how it was built; the kernels and the log are added here.
+/// Creates the entry of a program. `entry_record` states how it was built; the kernels and the log are added here.
 /// Some drivers generate the binary only in this call; errors are those of the driver.
-pub(crate) fn pack(key: &BuildKey, built: &Built, manifest: Manifest) -> Result<Packed> {
+pub(crate) fn pack(key: &BuildKey, built: &Built, entry_record: EntryRecord) -> Result<Packed> {
     let payload = built.binary()?;
-    let manifest = Manifest {
+    let entry_record = EntryRecord {
         kernels: built.kernels().map(|(name, parameters)| record(name, parameters)).collect(),
         build_log: built.build_log().to_owned(),
-        ..manifest
+        ..entry_record
     };
-    let rest = encode(key, &manifest, &payload);
+    let rest = encode(key, &entry_record, &payload);
     Ok(Packed { payload, rest })
 }

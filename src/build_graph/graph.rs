@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
-use super::checked::Checked;
+use super::checked::CheckMode;
 use super::child::{Children, ProcessPool, Target};
 use super::compile_times::CompileTimes;
 use super::disk::Disk;
@@ -30,7 +30,7 @@ use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
-use crate::cache::store::{Address, Manifest};
+use crate::cache::store::{Address, EntryRecord};
 use crate::counters::{Counters, Stats};
 use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
@@ -67,7 +67,7 @@ pub(crate) struct Setting {
     /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
     /// Treatment of checked launches that are not proven.
-    pub(crate) checked: Checked,
+    pub(crate) checked: CheckMode,
     pub(crate) front_end: FrontEnd,
     /// Identity that replaces a device's own identity in keys, if set.
     pub(crate) identity: Option<DeviceIdentity>,
@@ -237,7 +237,7 @@ impl BuildGraph {
     }
 
     /// Returns the treatment of checked launches that are not proven.
-    pub(super) fn checked(&self) -> Checked {
+    pub(super) fn checked(&self) -> CheckMode {
         self.setting.checked
     }
 
@@ -405,14 +405,14 @@ impl BuildGraph {
         plan.key_fields(&self.device_keys[plan.device()])
     }
 
-    /// Returns the part of an entry's manifest that describes the inputs of its build.
-    pub(super) fn entry_manifest(&self, plan: &BuildPlan) -> Manifest {
-        let mut manifest = Manifest::new(self.key_fields(plan));
+    /// Returns the part of an entry's record that describes the inputs of its build.
+    pub(super) fn entry_record(&self, plan: &BuildPlan) -> EntryRecord {
+        let mut record = EntryRecord::new(self.key_fields(plan));
         let tools = plan.translation().into_iter().flat_map(Translation::tools);
         let owned = tools.map(|(name, version)| (name.to_owned(), version.to_owned()));
-        manifest.tools.extend(owned);
+        record.tools.extend(owned);
         let object = plan.object_record(&self.device_keys[plan.device()]);
-        Manifest { labels: plan.labels(), object: object.map(Box::new), ..manifest }
+        EntryRecord { labels: plan.labels(), object: object.map(Box::new), ..record }
     }
 
     /// Returns the modules that a plan's program is linked from; empty if it is not linked.

@@ -66,7 +66,7 @@ mod turn;
 
 pub use attached::Attached;
 pub use built::Origin;
-pub use checked::{Checked, CheckedBuild, CheckedBuildRequest, CheckedProgram};
+pub use checked::{CheckMode, CheckedBuild, CheckedBuildRequest, CheckedProgram};
 pub use child::{CompileProcesses, build_child};
 pub use kernel::Kernel;
 pub use link::{DuplicateExports, LinkedSymbol};

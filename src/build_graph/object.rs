@@ -169,10 +169,10 @@ impl BuildGraph {
         let is_kept = matches!(answer, Answer::Kept(_));
         let built = answer.completed().await.map_err(|error| error.within(plan.describe()))?;
         let origin = if is_kept { Origin::Memory } else { built.origin() };
-        let manifest = self.entry_manifest(&plan);
+        let record = self.entry_record(&plan);
         let pack = {
             let built = Arc::clone(&built);
-            move || entry_codec::pack(&built.key(), &built, manifest)
+            move || entry_codec::pack(&built.key(), &built, record)
         };
         let packed = self.pool().threads().run(Priority::Short, pack).await??;
         Ok(Object {

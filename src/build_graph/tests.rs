@@ -56,7 +56,7 @@ impl Bench {
             trace: None,
             options: EnvironmentOptions::default(),
             link_objects: false,
-            checked: super::Checked::default(),
+            checked: super::CheckMode::default(),
             duplicates: DuplicateExports::default(),
             embedded_libraries: false,
             identity: None,

@@ -262,7 +262,7 @@ impl Subject {
         let reason = match found {
             Lookup::Hit(entry) => {
                 let bytes = entry.bytes().len() as u64;
-                let took = Duration::from_micros(entry.manifest().build_microseconds);
+                let took = Duration::from_micros(entry.record().build_microseconds);
                 match self.load(entry, Origin::Disk).await?.0 {
                     Loaded::Built(built) => {
                         self.record_compile(took);

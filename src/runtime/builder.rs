@@ -13,7 +13,7 @@ use super::{Inner, Runtime, StartRuntime, manifest};
 use crate::backend::discovery::{self, Discovered, discover};
 use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, CompileProcesses, Disk,
+    BuildGraph, CHILD_LIMIT, CheckMode, Children, CompilePool, CompileProcesses, Disk,
     DuplicateExports, EnvironmentOptions, Fuser, LookupTrace, ManifestRecorder, Setting,
 };
 use crate::cache::config::{CacheConfig, Caching};
@@ -62,7 +62,7 @@ pub struct RuntimeBuilder {
     duplicate_exports: DuplicateExports,
     embedded_libraries: bool,
     link_objects: bool,
-    checked: Checked,
+    checked: CheckMode,
     fusion: Option<FusionMode>,
     fusion_limit: Duration,
     clang: Option<PathBuf>,
@@ -89,7 +89,7 @@ impl Default for RuntimeBuilder {
             duplicate_exports: DuplicateExports::default(),
             embedded_libraries: true,
             link_objects: false,
-            checked: Checked::default(),
+            checked: CheckMode::default(),
             fusion: None,
             fusion_limit: FUSION_LIMIT,
             clang: None,
@@ -368,14 +368,14 @@ impl RuntimeBuilder {
     ///
     /// ```no_run
     /// # use kiln::Runtime;
-    /// # use kiln::launch::Checked;
+    /// # use kiln::launch::CheckMode;
     /// # async fn example() -> kiln::Result<()> {
     /// // A launch that would need a guard fails, so that a test finds it.
-    /// let rt = Runtime::builder().checked(Checked::Proven).build().await?;
+    /// let rt = Runtime::builder().checked(CheckMode::Proven).build().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn checked(mut self, checked: Checked) -> Self {
+    pub fn checked(mut self, checked: CheckMode) -> Self {
         self.checked = checked;
         self
     }

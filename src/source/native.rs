@@ -80,7 +80,7 @@ impl Module {
             )
         })?;
         let code = entry.payload().to_vec();
-        Ok(match &entry.manifest().object {
+        Ok(match &entry.record().object {
             Some(record) => {
                 Self::of_native(code, symbols(record), Some(MadeFor::new(record.device.clone())))
             }

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use kiln::devices::ModuleFormat;
 use kiln::internal::translate::spirv_of;
 use kiln::simulated::Simulator;
-use kiln::store::Checked;
+use kiln::store::EntryCheck;
 use kiln::{CacheConfig, Error, ErrorKind, Module, Runtime};
 use smol::block_on;
 use support::children::{Child, report, variable};
@@ -126,16 +126,16 @@ fn an_entry_records_the_inputs_and_tools_of_its_translation() {
     wait_for_store(&rt);
     let store = stores::open(scripts.file("store"));
     let entry = stores::only_entry(&store);
-    let Checked::Whole(entry) = block_on(store.check(&entry)) else { panic!("it is damaged") };
+    let EntryCheck::Whole(entry) = block_on(store.check(&entry)) else { panic!("it is damaged") };
     assert_eq!(entry.payload(), spirv.code());
-    let manifest = entry.manifest();
-    assert_eq!(manifest.field("kind"), Some("spirv"));
-    assert_eq!(manifest.field("options"), Some("-DA=1"));
-    assert_eq!(manifest.field("module"), Some(&*module.digest().to_string()));
-    assert_eq!(manifest.field("clang"), Some("clang version 15.0.6"));
-    assert_eq!(manifest.build_log, "a warning\n");
-    assert_eq!(manifest.kernels[0].name, "saxpy");
-    let tools: Vec<_> = manifest.tools.iter().map(|(name, _)| &**name).collect();
+    let record = entry.record();
+    assert_eq!(record.field("kind"), Some("spirv"));
+    assert_eq!(record.field("options"), Some("-DA=1"));
+    assert_eq!(record.field("module"), Some(&*module.digest().to_string()));
+    assert_eq!(record.field("clang"), Some("clang version 15.0.6"));
+    assert_eq!(record.build_log, "a warning\n");
+    assert_eq!(record.kernels[0].name, "saxpy");
+    let tools: Vec<_> = record.tools.iter().map(|(name, _)| &**name).collect();
     assert_eq!(tools, ["kiln", "clang", "llvm-spirv"]);
 }
 

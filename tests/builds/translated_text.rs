@@ -12,7 +12,7 @@ use futures::StreamExt;
 use kiln::devices::ModuleFormat;
 use kiln::fusion::FusionOutcome;
 use kiln::internal::translate::{options_for_device, spirv_of};
-use kiln::store::Checked;
+use kiln::store::EntryCheck;
 use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Runtime};
 use smol::block_on;
 use support::processes;
@@ -457,12 +457,12 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
 
             let verified: Vec<_> = stores::open_with(&cache).verify().collect().await;
             let emitted = verified.into_iter().filter_map(|(_, checked)| match checked {
-                Checked::Whole(entry) => {
-                    let manifest = entry.manifest();
-                    let kernel = manifest.kernels.first()?;
-                    let is_program = manifest.field("kind") == Some("program");
+                EntryCheck::Whole(entry) => {
+                    let record = entry.record();
+                    let kernel = record.kernels.first()?;
+                    let is_program = record.field("kind") == Some("program");
                     let is_fused = is_program && kernel.name.starts_with("fused_");
-                    is_fused.then(|| manifest.field("emitter").is_some())
+                    is_fused.then(|| record.field("emitter").is_some())
                 }
                 _ => panic!("it is damaged"),
             });

@@ -2,7 +2,7 @@
 
 use kiln::devices::{DeviceKind, ModuleFormat};
 use kiln::internal::translate::spirv_of;
-use kiln::launch::Checked;
+use kiln::launch::CheckMode;
 use kiln::{Buffer, ErrorKind, Kernel, Local, Module, Runtime};
 use support::everywhere;
 use support::tools::has_clang;
@@ -489,7 +489,7 @@ fn a_runtime_can_require_proof_of_all_launches() {
     if !has_clang() {
         return;
     }
-    let builder = || support::builder().checked(Checked::Proven);
+    let builder = || support::builder().checked(CheckMode::Proven);
     let test = async |rt: Runtime| {
         let module = modules(&rt).await.pop().expect("there are two");
         let saxpy = checked(&rt, &module, "saxpy").await;

@@ -137,7 +137,7 @@ fn every_lookup_is_traced_with_its_fields_and_its_outcome() {
             assert_eq!(line["key"], entry.key().to_string());
             let fields: Vec<(String, String)> =
                 serde_json::from_value(line["fields"].clone()).unwrap();
-            assert_eq!(fields, bench.store().manifest(entry).await.unwrap().fields);
+            assert_eq!(fields, bench.store().record(entry).await.unwrap().fields);
             assert!(fields.contains(&("options".to_owned(), "-w".to_owned())));
         }
         assert_ne!(lines[0]["process"], lines[1]["process"]);

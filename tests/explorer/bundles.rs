@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use kiln::store::Checked;
+use kiln::store::EntryCheck;
 use serde_json::Value;
 use tar::{Archive, Builder, EntryType, Header};
 
@@ -28,7 +28,9 @@ fn the_binary_of_an_entry_can_be_extracted_and_loaded() {
     on_filled_benches(async |bench| {
         let entry = &bench.entries()[0];
         let key = entry.key().to_string();
-        let Checked::Whole(whole) = bench.store().check(entry).await else { panic!("it is whole") };
+        let EntryCheck::Whole(whole) = bench.store().check(entry).await else {
+            panic!("it is whole")
+        };
         let text = bench.text(["cache", "extract", &key, "-o", "binary"]);
         assert!(text.contains("binary"), "{text}");
         assert_eq!(fs::read(bench.path("binary")).unwrap(), whole.payload());
@@ -38,7 +40,7 @@ fn the_binary_of_an_entry_can_be_extracted_and_loaded() {
         assert_eq!(piped.stdout, whole.payload());
 
         let kernels = &bench.build("binary", &[])["kernels"];
-        assert_eq!(kernels.as_array().unwrap().len(), whole.manifest().kernels.len());
+        assert_eq!(kernels.as_array().unwrap().len(), whole.record().kernels.len());
 
         flip(entry.path(), 0);
         bench.run(["cache", "extract", &key]).ended(1).says(&["checksum"]);

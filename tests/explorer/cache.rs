@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
-use kiln::store::Checked;
+use kiln::store::EntryCheck;
 use kiln::{CacheConfig, Runtime};
 use serde_json::Value;
 
@@ -70,14 +70,14 @@ fn show_prints_the_whole_manifest_of_an_entry() {
     on_filled_benches(async |bench| {
         for entry in bench.entries() {
             let key = entry.key().to_string();
-            let Checked::Whole(whole) = bench.store().check(&entry).await else {
+            let EntryCheck::Whole(whole) = bench.store().check(&entry).await else {
                 panic!("it is whole")
             };
             let shown = bench.json(["cache", "show", &key[..8]]);
             assert_eq!(shown["key"], *key);
             assert_eq!(shown["binary_bytes"], whole.payload().len());
-            let manifest = serde_json::to_value(whole.manifest()).unwrap();
-            for (name, value) in manifest.as_object().unwrap() {
+            let record = serde_json::to_value(whole.record()).unwrap();
+            for (name, value) in record.as_object().unwrap() {
                 assert_eq!(&shown[name], value);
             }
             let text = bench.text(["cache", "show", &key.to_uppercase()]);
@@ -199,8 +199,8 @@ fn fusion_timings_are_distinguished_from_programs() {
         let store = bench.store();
         let timing = async || {
             let entries = store.entries().filter_map(async |entry| {
-                let manifest = store.manifest(&entry).await.unwrap();
-                (manifest.field("kind") == Some("timing")).then_some(entry)
+                let record = store.record(&entry).await.unwrap();
+                (record.field("kind") == Some("timing")).then_some(entry)
             });
             pin!(entries).next().await
         };

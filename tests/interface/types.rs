@@ -20,7 +20,7 @@ use kiln::libraries::{
 use kiln::memory::Upload;
 use kiln::stats::{DeviceStats, Trace, WriteTrace};
 use kiln::store::{
-    Checked, Collected, Durability, Entries, Entry, EntryInfo, KernelRecord, Manifest,
+    Collected, Durability, Entries, Entry, EntryCheck, EntryInfo, EntryRecord, KernelRecord,
     ObjectRecord, Operation, ParameterRecord, Store, Unusable, Verify,
 };
 use kiln::{
@@ -54,23 +54,23 @@ table! {
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     send: Graph, GraphScalar<f32>, Recorder, Replay;
     sync: Graph, GraphScalar<f32>;
-    send: Store, Entry, EntryInfo, Checked;
+    send: Store, Entry, EntryInfo, EntryCheck;
     send: Attached, DeviceLibrary, Object, PluginLibraries;
-    sync: Store, Entry, EntryInfo, Checked;
+    sync: Store, Entry, EntryInfo, EntryCheck;
     sync: Attached, DeviceLibrary, Object, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
-        Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
+        Status, Collected, Durability, KernelRecord, EntryRecord, ObjectRecord, ParameterRecord, Unusable, FusedPart,
         PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
-        Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
+        Status, Collected, Durability, KernelRecord, EntryRecord, ObjectRecord, ParameterRecord, Unusable, FusedPart,
         PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     // All futures: sent to any executor, and moved between polls.
     future: StartRuntime, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
         OpenModule, ExamineFusion, CompleteFusion, RecordGraph, WriteTrace, Operation<kiln::Result<Store>>,
-        Operation<Checked>, Operation<bool>;
+        Operation<EntryCheck>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.

@@ -255,9 +255,9 @@ with_each_linked_format! {
         let entry_of = |kind: &str, module: &Module| {
             let digest = module.digest().to_string();
             let fits = |entry: &EntryInfo| {
-                let manifest = smol::block_on(store.manifest(entry)).expect("it is whole");
-                manifest.field("kind") == Some(kind)
-                    && manifest.fields.contains(&("module".to_owned(), digest.clone()))
+                let record = smol::block_on(store.record(entry)).expect("it is whole");
+                record.field("kind") == Some(kind)
+                    && record.fields.contains(&("module".to_owned(), digest.clone()))
             };
             let mut entries = stores::entries(&store).into_iter();
             let path = entries.find(fits).expect("it is stored").path().to_owned();

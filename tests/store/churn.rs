@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::executor::block_on;
 use futures::io::Cursor;
 use kiln::simulated::Simulator;
-use kiln::store::{Checked, Durability, EntryInfo, Store};
+use kiln::store::{Durability, EntryCheck, EntryInfo, Store};
 use kiln::{CacheConfig, Module, Runtime};
 use support::children::{Child, Report, report, sum, variable};
 use support::stores;
@@ -82,7 +82,7 @@ fn child() {
 
 /// Replaces an entry by a copy of itself, unless it was collected just now. Returns whether it was replaced.
 async fn replace(store: &Store, entry: &EntryInfo) -> bool {
-    let Checked::Whole(whole) = store.check(entry).await else { return false };
+    let EntryCheck::Whole(whole) = store.check(entry).await else { return false };
     let file = Cursor::new(whole.bytes().to_vec());
     store.import(&entry.name(), file).await.expect("it can be written");
     true
@@ -118,7 +118,7 @@ fn a_store_overfilled_by_many_processes_stays_valid_within_its_limit() {
     let verified: Vec<_> = block_on(stores::open(&root).verify().collect());
     let mut bytes = 0;
     for (entry, checked) in verified {
-        assert!(matches!(checked, Checked::Whole(_)), "{entry:?}");
+        assert!(matches!(checked, EntryCheck::Whole(_)), "{entry:?}");
         bytes += entry.bytes();
     }
     eprintln!("at rest: {bytes} bytes of {LIMIT}");

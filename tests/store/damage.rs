@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use kiln::build::Origin;
 use kiln::simulated::{Fault, Simulator};
-use kiln::store::{Checked, Store};
+use kiln::store::{EntryCheck, Store};
 use kiln::{CacheConfig, Module, Runtime, Stats};
 use support::entries::{FIELDS, FOOTER, Parts, version};
 use support::stores;
@@ -467,9 +467,9 @@ fn checking_an_entry_reports_what_is_wrong_with_it() {
     let whole = read(&path);
     let store = bench.store();
     let check = || block_on(store.check(&stores::only_entry(&store)));
-    assert!(matches!(check(), Checked::Whole(entry) if entry.bytes() == whole));
+    assert!(matches!(check(), EntryCheck::Whole(entry) if entry.bytes() == whole));
     write(&path, &whole[1..]);
-    let Checked::Unusable(reason) = check() else { panic!("it is damaged") };
+    let EntryCheck::Unusable(reason) = check() else { panic!("it is damaged") };
     assert_eq!(reason.to_string(), "its length does not match its footer");
 }
 

@@ -17,7 +17,7 @@ use futures::StreamExt;
 use futures::executor::block_on;
 use kiln::CacheConfig;
 use kiln::build::Origin;
-use kiln::store::{Checked, Store};
+use kiln::store::{EntryCheck, Store};
 use support::processes;
 use support::processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
 use support::stores;
@@ -219,8 +219,8 @@ impl Scenario {
             let excused =
                 claimed || self.damaged.as_deref() == entry.path().strip_prefix(root).ok();
             match checked {
-                Checked::Whole(_) => {}
-                Checked::Unusable(_) if excused => {}
+                EntryCheck::Whole(_) => {}
+                EntryCheck::Unusable(_) if excused => {}
                 checked => return Err(format!("{entry:?} is {checked:?}")),
             }
         }
@@ -383,7 +383,7 @@ fn a_put_in_place_of_a_damaged_entry_survives_every_fault() {
     let mut bytes = fs::read(entry.path()).expect("it exists");
     bytes[1000] ^= 1;
     fs::write(entry.path(), bytes).expect("it belongs to this test");
-    assert!(matches!(block_on(store.check(&entry)), Checked::Unusable(_)), "it was damaged");
+    assert!(matches!(block_on(store.check(&entry)), EntryCheck::Unusable(_)), "it was damaged");
     let damaged = entry.path().strip_prefix(root).expect("it is in that directory").to_owned();
     Scenario { damaged: Some(damaged), ..scenario }.run_with_every_fault();
 }

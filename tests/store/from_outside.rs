@@ -15,7 +15,7 @@ use futures::executor::block_on;
 use futures::io::{AsyncRead, AsyncWrite, Cursor};
 use futures::stream::StreamExt;
 use kiln::build::BuildKey;
-use kiln::store::{Checked, EntryInfo, Store};
+use kiln::store::{EntryCheck, EntryInfo, Store};
 use kiln::{CacheConfig, ErrorKind};
 use support::entries::Parts;
 use support::stores;
@@ -93,8 +93,8 @@ fn assert_is_whole(root: &Path, store: &Store) -> usize {
     let mut entries = 0;
     for (entry, checked) in block_on(store.verify().collect::<Vec<_>>()) {
         match checked {
-            Checked::Whole(_) => entries += 1,
-            Checked::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {}
+            EntryCheck::Whole(_) => entries += 1,
+            EntryCheck::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {}
             damaged => panic!("{entry:?} is {damaged:?}"),
         }
     }
@@ -183,7 +183,7 @@ fn entries_are_verified_in_the_order_of_their_list() {
     let verified: Vec<_> = block_on(store.verify().collect());
     let names = verified.iter().map(|(info, _)| info.name());
     assert!(names.eq(listed.iter().map(EntryInfo::name)));
-    let whole = verified.iter().map(|(_, checked)| matches!(checked, Checked::Whole(_)));
+    let whole = verified.iter().map(|(_, checked)| matches!(checked, EntryCheck::Whole(_)));
     assert!(whole.eq((0..20).map(|at| at != 7)));
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln::fusion::{BufferReport, FusionForm, FusionReport, LaunchReport, StepReport, Verdict};
+use kiln::fusion::{
+    BufferReport, FusionForm, FusionLaunchReport, FusionReport, FusionVerdict, StepReport,
+};
 use kiln::{CacheConfig, ErrorKind, FusionScope, NdRange, Runtime};
 use serde::Serialize;
 
@@ -93,7 +95,7 @@ struct Examination<'a> {
 
 impl Examination<'_> {
     /// Returns the launches as they were given, with their reports.
-    fn launches(&self) -> impl Iterator<Item = (&Call<'_>, &LaunchReport)> {
+    fn launches(&self) -> impl Iterator<Item = (&Call<'_>, &FusionLaunchReport)> {
         self.calls.iter().zip(self.report.launches())
     }
 
@@ -406,11 +408,11 @@ impl<'a> ReportJson<'a> {
 }
 
 /// Returns the name of a verdict in JSON.
-fn word(verdict: &Verdict) -> &'static str {
+fn word(verdict: &FusionVerdict) -> &'static str {
     match verdict {
-        Verdict::Proven => "proven",
-        Verdict::NeedsTrust(_) => "needs-trust",
-        Verdict::Refuted(_) => "refuted",
+        FusionVerdict::Proven => "proven",
+        FusionVerdict::NeedsTrust(_) => "needs-trust",
+        FusionVerdict::Refuted(_) => "refuted",
         _ => "other",
     }
 }

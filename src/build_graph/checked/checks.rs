@@ -7,7 +7,7 @@ use kiln_compiler::NdRange;
 use kiln_compiler::bounds::{self, LaunchVerdict, check_quickly};
 use kiln_spirv::Access;
 
-use super::Checked;
+use super::CheckMode;
 use super::analysis::Analysis;
 use super::ended::graph_of;
 use super::shape::{ArgumentRegion, ArgumentShape, LaunchShape, overlap, regions};
@@ -86,7 +86,7 @@ impl Checks {
         Self {
             name: name.into(),
             graph: Arc::downgrade(graph),
-            needs_proof: graph.checked() == Checked::Proven,
+            needs_proof: graph.checked() == CheckMode::Proven,
             analysis,
             required: OnceLock::new(),
             known: Mutex::default(),

@@ -42,17 +42,17 @@ pub(crate) use variant::Variant;
 ///
 /// ```no_run
 /// use kiln::Runtime;
-/// use kiln::launch::Checked;
+/// use kiln::launch::CheckMode;
 ///
 /// # async fn example() -> kiln::Result<()> {
 /// // In tests, a launch that would need a guard fails.
-/// let rt = Runtime::builder().checked(Checked::Proven).build().await?;
+/// let rt = Runtime::builder().checked(CheckMode::Proven).build().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Checked {
+pub enum CheckMode {
     /// A guarded variant of the kernel runs. This is the default.
     #[default]
     Guarded,

@@ -9,7 +9,7 @@ use kiln_compiler::fusion::{Argument, Plan};
 use super::way::Description;
 use crate::build_graph::key::{DeviceKey, TimingFields};
 use crate::cache::manifest::line::ChoiceLine;
-use crate::cache::store::{Address, Lookup, Manifest, Store, encode};
+use crate::cache::store::{Address, EntryRecord, Lookup, Store, encode};
 use crate::digest::Digest;
 
 /// Location where the times of one group of launches are stored.
@@ -83,8 +83,8 @@ impl Timing {
         times: &[(Description, Duration)],
     ) {
         let payload = write(times).into_bytes();
-        let manifest = Manifest::new(self.fields.clone());
-        let rest = encode(&self.address.key, &manifest, &payload);
+        let record = EntryRecord::new(self.fields.clone());
+        let rest = encode(&self.address.key, &record, &payload);
         store.put(&self.address, payload, rest).await;
     }
 }

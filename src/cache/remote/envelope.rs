@@ -187,13 +187,13 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::store::{Manifest, encode};
+    use crate::cache::store::{EntryRecord, encode};
 
     const KEY: BuildKey = BuildKey([7; 32]);
 
     fn file() -> Vec<u8> {
-        let manifest = Manifest { build_log: "a log".to_owned(), ..Manifest::default() };
-        [&b"payload"[..], &encode(&KEY, &manifest, b"payload")].concat()
+        let record = EntryRecord { build_log: "a log".to_owned(), ..EntryRecord::default() };
+        [&b"payload"[..], &encode(&KEY, &record, b"payload")].concat()
     }
 
     fn secret(text: &str) -> Secret {
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_tag_is_not_valid_for_another_file() {
         let mine = secret("mine");
-        let other = [&b"malice!"[..], &encode(&KEY, &Manifest::default(), b"malice!")].concat();
+        let other = [&b"malice!"[..], &encode(&KEY, &EntryRecord::default(), b"malice!")].concat();
         let mut forged = seal(other, None);
         let right = seal(file(), Some(&mine));
         let at = forged.len() - TRAILER;

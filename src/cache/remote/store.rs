@@ -224,12 +224,12 @@ impl RemoteStore {
     /// ```no_run
     /// use futures::StreamExt;
     /// use kiln::remote::RemoteStore;
-    /// use kiln::store::{Checked, Store};
+    /// use kiln::store::{EntryCheck, Store};
     ///
     /// # async fn example(store: Store, remote: RemoteStore) -> kiln::Result<()> {
     /// let mut results = store.verify();
     /// while let Some((info, checked)) = results.next().await {
-    ///     if let Checked::Whole(entry) = checked {
+    ///     if let EntryCheck::Whole(entry) = checked {
     ///         remote.put(&info.name(), &entry).await?;
     ///     }
     /// }

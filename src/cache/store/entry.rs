@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! payload     the program in the device's native format, starting at the first byte
-//! manifest    JSON: the inputs of the build, and the facts learnt from it
+//! record      JSON: the inputs of the build, and the facts learnt from it
 //! footer      80 bytes, little-endian:
 //!               0  payload length     8 bytes
-//!               8  manifest length    8
+//!               8  record length      8
 //!              16  key               32
 //!              48  checksum          16  XXH3-128 of everything else in the file
 //!              64  version            4
@@ -40,8 +40,8 @@ pub(crate) const FOOTER: usize = 80;
 /// seven-bit transfers would change.
 pub(crate) const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
-/// Maximum number of kernels and parameters in a manifest, taken together. A record in memory may take 30 times
-/// the space of its JSON. Without this limit, a manifest of a few megabytes could fill gigabytes.
+/// Maximum number of kernels and parameters in a record, taken together. A record in memory may take 30 times
+/// the space of its JSON. Without this limit, a record of a few megabytes could fill gigabytes.
 const MAX_RECORDS: usize = 1 << 18;
 
 /// Maximum number of parameters of a kernel. Devices accept at most 4 KiB of arguments.
@@ -62,15 +62,15 @@ const TAIL: usize = 64;
 /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
 /// let mut entries = store.entries();
 /// while let Some(entry) = entries.next().await {
-///     let manifest = store.manifest(&entry).await?;
-///     println!("{}: compiled in {} µs", entry.key(), manifest.build_microseconds);
+///     let record = store.record(&entry).await?;
+///     println!("{}: compiled in {} µs", entry.key(), record.build_microseconds);
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Manifest {
+pub struct EntryRecord {
     /// Fields that the key covers, as pairs of name and value. After the fields with options, `options from` and
     /// `link options from` state what the module, the environment or the call contributed; options without such
     /// a field come from the call. After `included files`, which is the digest of all, `included file` states
@@ -96,9 +96,9 @@ pub struct Manifest {
     pub object: Option<Box<ObjectRecord>>,
 }
 
-impl Manifest {
-    /// Returns the manifest of an entry that this version of Kiln creates now. `fields` are the fields of its
-    /// key. The manifest holds no results of a build yet.
+impl EntryRecord {
+    /// Returns the record of an entry that this version of Kiln creates now. `fields` are the fields of its
+    /// key. The record holds no results of a build yet.
     pub(crate) fn new(fields: Vec<(String, String)>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let tools = vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
@@ -110,12 +110,12 @@ impl Manifest {
     /// # Examples
     ///
     /// ```
-    /// use kiln::store::Manifest;
+    /// use kiln::store::EntryRecord;
     ///
-    /// let mut manifest = Manifest::default();
-    /// manifest.fields.push(("options".to_owned(), "-D RADIUS=4".to_owned()));
-    /// assert_eq!(manifest.field("options"), Some("-D RADIUS=4"));
-    /// assert_eq!(manifest.field("device"), None);
+    /// let mut record = EntryRecord::default();
+    /// record.fields.push(("options".to_owned(), "-D RADIUS=4".to_owned()));
+    /// assert_eq!(record.field("options"), Some("-D RADIUS=4"));
+    /// assert_eq!(record.field("device"), None);
     /// ```
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
@@ -128,8 +128,8 @@ impl Manifest {
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(manifest: kiln::store::Manifest) {
-/// if let Some(object) = &manifest.object {
+/// # fn example(record: kiln::store::EntryRecord) {
+/// if let Some(object) = &record.object {
 ///     println!("exports {}, imports {}", object.exports.join(", "), object.imports.join(", "));
 /// }
 /// # }
@@ -153,8 +153,8 @@ pub struct ObjectRecord {
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(manifest: kiln::store::Manifest) {
-/// for kernel in &manifest.kernels {
+/// # fn example(record: kiln::store::EntryRecord) {
+/// for kernel in &record.kernels {
 ///     println!("{} with {} parameters", kernel.name, kernel.parameters.len());
 /// }
 /// # }
@@ -240,12 +240,12 @@ impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for BoundedSeque
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::store::{Checked, Entry, EntryInfo, Store};
+/// use kiln::store::{Entry, EntryCheck, EntryInfo, Store};
 ///
 /// /// Reads an entry, if it is intact.
 /// async fn read(store: &Store, info: &EntryInfo) -> Option<Entry> {
 ///     match store.check(info).await {
-///         Checked::Whole(entry) => Some(entry),
+///         EntryCheck::Whole(entry) => Some(entry),
 ///         _ => None,
 ///     }
 /// }
@@ -255,7 +255,7 @@ pub struct Entry {
     bytes: Vec<u8>,
     payload: usize,
     key: BuildKey,
-    manifest: Manifest,
+    record: EntryRecord,
 }
 
 impl Entry {
@@ -294,13 +294,13 @@ impl Entry {
     ///
     /// ```no_run
     /// # fn example(entry: kiln::store::Entry) {
-    /// let names = entry.manifest().kernels.iter().map(|kernel| kernel.name.as_str());
+    /// let names = entry.record().kernels.iter().map(|kernel| kernel.name.as_str());
     /// println!("{}", names.collect::<Vec<_>>().join(", "));
     /// # }
     /// ```
     #[must_use]
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+    pub fn record(&self) -> &EntryRecord {
+        &self.record
     }
 
     /// Returns the file as it is stored, by value.
@@ -308,7 +308,7 @@ impl Entry {
         self.bytes
     }
 
-    /// Returns the part of the file that follows the payload: the manifest and the footer.
+    /// Returns the part of the file that follows the payload: the record and the footer.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.payload..]
     }
@@ -356,8 +356,8 @@ pub enum Unusable {
     Checksum,
     /// The entry is valid, but has another key.
     OtherKey(BuildKey),
-    /// The manifest cannot be read.
-    Manifest(String),
+    /// The record cannot be read.
+    Record(String),
     /// The file has more bytes than any entry may have.
     TooLarge(u64),
     /// The file belongs to another user, or others can write to it.
@@ -392,7 +392,7 @@ impl fmt::Display for Unusable {
             Self::Checksum => f.write_str("its contents do not match its checksum"),
             Self::OtherKey(key) => write!(f, "it is the entry of another key, {key}"),
             Self::Distrusted(reason) => f.write_str(reason),
-            Self::Manifest(reason) => write!(f, "its manifest cannot be read: {reason}"),
+            Self::Record(reason) => write!(f, "its record cannot be read: {reason}"),
             Self::TooLarge(bytes) => {
                 write!(f, "it has {bytes} bytes, which is more than an entry may have")
             }
@@ -400,12 +400,12 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Encodes the part of an entry's file that follows the payload: the manifest and the footer.
-pub(crate) fn encode(key: &BuildKey, manifest: &Manifest, payload: &[u8]) -> Vec<u8> {
-    let mut rest = serde_json::to_vec(manifest).expect("text and numbers always have a JSON form");
-    let manifest = rest.len();
+/// Encodes the part of an entry's file that follows the payload: the record and the footer.
+pub(crate) fn encode(key: &BuildKey, record: &EntryRecord, payload: &[u8]) -> Vec<u8> {
+    let mut rest = serde_json::to_vec(record).expect("text and numbers always have a JSON form");
+    let record = rest.len();
     rest.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-    rest.extend_from_slice(&(manifest as u64).to_le_bytes());
+    rest.extend_from_slice(&(record as u64).to_le_bytes());
     rest.extend_from_slice(key.as_bytes());
     let mut tail = [0; FOOTER - TAIL];
     tail[..4].copy_from_slice(&VERSION.to_le_bytes());
@@ -438,8 +438,8 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
         return Err(Unusable::Checksum);
     }
     let key = BuildKey(array(footer, KEY));
-    let manifest = parse(&body[payload..])?;
-    Ok(Entry { bytes, payload, key, manifest })
+    let record = parse(&body[payload..])?;
+    Ok(Entry { bytes, payload, key, record })
 }
 
 /// Verifies the bytes of the file of `key`'s entry. Fails also if the entry has another key.
@@ -458,22 +458,22 @@ fn payload_length(footer: &[u8; FOOTER], body: u64) -> Result<u64, Unusable> {
     if version != VERSION {
         return Err(Unusable::Version(version));
     }
-    let [payload, manifest] = [0, 8].map(|at| u64::from_le_bytes(array(footer, at)));
-    if payload.checked_add(manifest) != Some(body) { Err(Unusable::Lengths) } else { Ok(payload) }
+    let [payload, record] = [0, 8].map(|at| u64::from_le_bytes(array(footer, at)));
+    if payload.checked_add(record) != Some(body) { Err(Unusable::Lengths) } else { Ok(payload) }
 }
 
-fn parse(manifest: &[u8]) -> Result<Manifest, Unusable> {
-    serde_json::from_slice(manifest).map_err(|error| Unusable::Manifest(error.to_string()))
+fn parse(record: &[u8]) -> Result<EntryRecord, Unusable> {
+    serde_json::from_slice(record).map_err(|error| Unusable::Record(error.to_string()))
 }
 
-/// Reads the manifest of the entry of `key` from its file of `length` bytes. Fails if the manifest has more
+/// Reads the record of the entry of `key` from its file of `length` bytes. Fails if the record has more
 /// than `most` bytes. The checksum is not verified. The outer error is an I/O error.
-pub(crate) async fn read_manifest(
+pub(crate) async fn read_record(
     key: &BuildKey,
     file: &mut (impl AsyncRead + AsyncSeek + Unpin),
     length: u64,
     most: u64,
-) -> io::Result<Result<Manifest, Unusable>> {
+) -> io::Result<Result<EntryRecord, Unusable>> {
     let Some(body) = length.checked_sub(FOOTER as u64) else { return Ok(Err(Unusable::Foreign)) };
     let mut footer = [0; FOOTER];
     file.seek(SeekFrom::Start(body)).await?;
@@ -489,10 +489,10 @@ pub(crate) async fn read_manifest(
     if body - payload > most {
         return Ok(Err(Unusable::TooLarge(length)));
     }
-    let mut manifest = vec![0; (body - payload) as usize];
+    let mut record = vec![0; (body - payload) as usize];
     file.seek(SeekFrom::Start(payload)).await?;
-    file.read_exact(&mut manifest).await?;
-    Ok(parse(&manifest))
+    file.read_exact(&mut record).await?;
+    Ok(parse(&record))
 }
 
 /// Returns the version in the last bytes of a file, or `None` if the file is not an entry of any version.
@@ -512,8 +512,8 @@ fn array<const N: usize>(footer: &[u8; FOOTER], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    fn manifest() -> Manifest {
-        Manifest {
+    fn record() -> EntryRecord {
+        EntryRecord {
             fields: vec![("schema".into(), "1".into()), ("options".into(), "-w".into())],
             kernels: vec![KernelRecord {
                 name: "saxpy".into(),
@@ -538,7 +538,7 @@ mod tests {
     const KEY: BuildKey = BuildKey([7; 32]);
 
     fn file(payload: &[u8]) -> Vec<u8> {
-        [payload, &encode(&KEY, &manifest(), payload)].concat()
+        [payload, &encode(&KEY, &record(), payload)].concat()
     }
 
     #[test]
@@ -547,15 +547,15 @@ mod tests {
         let kernel = |parameters: usize| {
             format!(r#"{{"name":"k","parameters":[{}]}}"#, many(parameters, "{}"))
         };
-        let manifest = |kernels: &str| {
+        let record = |kernels: &str| {
             let rest = r#""fields":[],"build_microseconds":0,"created":0,"tools":[]"#;
             parse(format!(r#"{{"kernels":[{kernels}],{rest}}}"#).as_bytes())
         };
-        assert_eq!(manifest(&kernel(MAX_PARAMETERS)).map(|read| read.kernels.len()), Ok(1));
+        assert_eq!(record(&kernel(MAX_PARAMETERS)).map(|read| read.kernels.len()), Ok(1));
         let few = many(MAX_RECORDS / 4, &kernel(3));
-        assert!(manifest(&few).is_ok());
+        assert!(record(&few).is_ok());
         for kernels in [kernel(MAX_PARAMETERS + 1), format!("{few},{}", kernel(0))] {
-            let error = manifest(&kernels).expect_err("they are too many").to_string();
+            let error = record(&kernels).expect_err("they are too many").to_string();
             assert!(error.contains("at most"), "{error}");
         }
     }
@@ -567,7 +567,7 @@ mod tests {
             assert!(bytes.starts_with(payload), "device tools open an entry as it is");
             let entry = decode_for(&KEY, bytes.clone()).expect("it is complete");
             assert_eq!(entry.payload(), payload);
-            assert_eq!(entry.manifest(), &manifest());
+            assert_eq!(entry.record(), &record());
             assert_eq!(entry.key(), KEY);
             assert_eq!(entry.bytes(), bytes);
         }
@@ -624,11 +624,11 @@ mod tests {
 
     #[test]
     fn lengths_that_overflow_are_refused() {
-        for (payload, manifest) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1 << 63, 1 << 63)] {
+        for (payload, record) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1 << 63, 1 << 63)] {
             let mut bytes = file(b"x");
             let at = bytes.len() - FOOTER;
             bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(payload));
-            bytes[at + 8..at + 16].copy_from_slice(&u64::to_le_bytes(manifest));
+            bytes[at + 8..at + 16].copy_from_slice(&u64::to_le_bytes(record));
             assert_eq!(decode(bytes).err(), Some(Unusable::Lengths));
         }
     }

@@ -8,10 +8,10 @@ use futures::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures::stream::StreamExt;
 
 use super::collect::{Collected, Goal, Removal, remove, scan};
-use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
+use super::entry::{Entry, EntryRecord, Unusable, decode_for, read_record};
 use super::files::{self, is_missing};
 use super::handle::{MAX_METADATA_BYTES, Store};
-use super::info::{Checked, EntryInfo};
+use super::info::{EntryCheck, EntryInfo};
 use super::layout::Address;
 use super::operation::{Entries, Operation, Verify};
 use super::publish::publish;
@@ -76,10 +76,10 @@ impl Store {
             let address = address?;
             let path = store.0.layout.entry(&address);
             match store.read_checked(path.clone(), address.key).await {
-                Checked::Whole(entry) => Ok(Some(entry)),
-                Checked::Unusable(_) => Ok(None),
-                Checked::Unreadable(error) if is_missing(&error) => Ok(None),
-                Checked::Unreadable(error) => Err(io_error("read", &path, error)),
+                EntryCheck::Whole(entry) => Ok(Some(entry)),
+                EntryCheck::Unusable(_) => Ok(None),
+                EntryCheck::Unreadable(error) if is_missing(&error) => Ok(None),
+                EntryCheck::Unreadable(error) => Err(io_error("read", &path, error)),
             }
         })
     }
@@ -93,28 +93,28 @@ impl Store {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::store::Checked;
+    /// use kiln::store::EntryCheck;
     ///
     /// # async fn example(store: kiln::store::Store, info: kiln::store::EntryInfo) {
-    /// if let Checked::Whole(entry) = store.check(&info).await {
-    ///     println!("{} has {} kernels", info.name(), entry.manifest().kernels.len());
+    /// if let EntryCheck::Whole(entry) = store.check(&info).await {
+    ///     println!("{} has {} kernels", info.name(), entry.record().kernels.len());
     /// }
     /// # }
     /// ```
-    pub fn check(&self, entry: &EntryInfo) -> Operation<Checked> {
+    pub fn check(&self, entry: &EntryInfo) -> Operation<EntryCheck> {
         let (store, path, key) = (self.clone(), entry.path().to_owned(), entry.key());
         Operation::new(async move { store.read_checked(path, key).await })
     }
 
     /// Reads and verifies the file of an entry.
-    async fn read_checked(&self, path: PathBuf, key: BuildKey) -> Checked {
+    async fn read_checked(&self, path: PathBuf, key: BuildKey) -> EntryCheck {
         let store = self.clone();
         let check =
             on_files(move |permit| async move { store.read_entry(&permit, &path, key).await });
         match check.await.flatten() {
-            Ok(Ok(entry)) => Checked::Whole(entry),
-            Ok(Err(unusable)) => Checked::Unusable(unusable),
-            Err(error) => Checked::Unreadable(error),
+            Ok(Ok(entry)) => EntryCheck::Whole(entry),
+            Ok(Err(unusable)) => EntryCheck::Unusable(unusable),
+            Err(error) => EntryCheck::Unreadable(error),
         }
     }
 
@@ -127,11 +127,11 @@ impl Store {
     /// use std::future::ready;
     ///
     /// use futures::StreamExt;
-    /// use kiln::store::Checked;
+    /// use kiln::store::EntryCheck;
     ///
     /// # async fn example(store: kiln::store::Store) {
     /// let intact =
-    ///     store.verify().filter(|(_, checked)| ready(matches!(checked, Checked::Whole(_))));
+    ///     store.verify().filter(|(_, checked)| ready(matches!(checked, EntryCheck::Whole(_))));
     /// println!("{} programs are intact", intact.count().await);
     /// # }
     /// ```
@@ -165,18 +165,18 @@ impl Store {
     /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
     /// let mut entries = store.entries();
     /// while let Some(entry) = entries.next().await {
-    ///     let manifest = store.manifest(&entry).await?;
-    ///     println!("{:.8}: {}", entry.key(), manifest.field("options").unwrap_or_default());
+    ///     let record = store.record(&entry).await?;
+    ///     println!("{:.8}: {}", entry.key(), record.field("options").unwrap_or_default());
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn manifest(&self, entry: &EntryInfo) -> Operation<Result<Manifest>> {
+    pub fn record(&self, entry: &EntryInfo) -> Operation<Result<EntryRecord>> {
         let (path, key) = (entry.path().to_owned(), entry.key());
         let at = path.clone();
         let read = on_files(move |_| async move {
             let (mut file, metadata) = files::open(&at, files::reading()).await?;
-            read_manifest(&key, &mut file, metadata.len(), MAX_METADATA_BYTES).await
+            read_record(&key, &mut file, metadata.len(), MAX_METADATA_BYTES).await
         });
         Operation::new(async move {
             let read = read.await.flatten();
@@ -232,12 +232,12 @@ impl Store {
     /// ```no_run
     /// use futures::StreamExt;
     /// use futures::io::Cursor;
-    /// use kiln::store::{Checked, Store};
+    /// use kiln::store::{EntryCheck, Store};
     ///
     /// # async fn example(from: Store, to: Store) -> kiln::Result<()> {
     /// let mut results = from.verify();
     /// while let Some((info, checked)) = results.next().await {
-    ///     if let Checked::Whole(entry) = checked {
+    ///     if let EntryCheck::Whole(entry) = checked {
     ///         to.import(&info.name(), Cursor::new(entry.bytes().to_vec())).await?;
     ///     }
     /// }
@@ -321,9 +321,9 @@ impl Store {
         let (check, path) = (self.check(entry), entry.path().to_owned());
         Operation::new(async move {
             let entry = match check.await {
-                Checked::Whole(entry) => entry,
-                Checked::Unusable(unusable) => return Err(invalid_entry(&unusable)),
-                Checked::Unreadable(error) => return Err(io_error("read", &path, error)),
+                EntryCheck::Whole(entry) => entry,
+                EntryCheck::Unusable(unusable) => return Err(invalid_entry(&unusable)),
+                EntryCheck::Unreadable(error) => return Err(io_error("read", &path, error)),
             };
             let written = async {
                 to.write_all(entry.bytes()).await?;
@@ -440,8 +440,8 @@ mod tests {
     }
 
     fn file(log: &str) -> Vec<u8> {
-        let manifest = Manifest { build_log: log.to_owned(), ..Manifest::default() };
-        [&b"payload"[..], &encode(&KEY, &manifest, b"payload")].concat()
+        let record = EntryRecord { build_log: log.to_owned(), ..EntryRecord::default() };
+        [&b"payload"[..], &encode(&KEY, &record, b"payload")].concat()
     }
 
     fn store() -> (tempfile::TempDir, Store) {
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(entry.name(), name());
         assert!(entry.path().ends_with(name()));
         let checked = block_on(store.check(&entry));
-        assert!(matches!(checked, Checked::Whole(whole) if whole.payload() == b"payload"));
+        assert!(matches!(checked, EntryCheck::Whole(whole) if whole.payload() == b"payload"));
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_read_without_the_payload() {
+    fn a_record_is_read_without_the_payload() {
         let (_directory, store) = store();
         import(&store, &name(), file("a log")).unwrap();
         let entry = only_entry(&store);
@@ -533,24 +533,24 @@ mod tests {
         let mut flipped = file("a log");
         flipped[0] ^= 1;
         overwrite(&flipped);
-        assert_eq!(block_on(store.manifest(&entry)).unwrap().build_log, "a log");
+        assert_eq!(block_on(store.record(&entry)).unwrap().build_log, "a log");
         let checked = block_on(store.check(&entry));
-        assert!(matches!(checked, Checked::Unusable(Unusable::Checksum)));
+        assert!(matches!(checked, EntryCheck::Unusable(Unusable::Checksum)));
 
         let whole = file("a log");
         let mut broken = whole.clone();
-        broken[7] = b'?'; // The first of the manifest.
+        broken[7] = b'?'; // The first of the record.
         for (bytes, why) in [
             (&whole[..10], "it does not end with the footer of an entry"),
             (&whole[1..], "its length does not match its footer"),
-            (&broken, "its manifest cannot be read"),
+            (&broken, "its record cannot be read"),
         ] {
             overwrite(bytes);
-            let refused = block_on(store.manifest(&entry)).expect_err(why);
+            let refused = block_on(store.record(&entry)).expect_err(why);
             assert!(refused.to_string().contains(why), "{refused}");
         }
         fs::remove_file(entry.path()).unwrap();
-        let refused = block_on(store.manifest(&entry)).expect_err("it is gone");
+        let refused = block_on(store.record(&entry)).expect_err("it is gone");
         assert_eq!(refused.kind(), ErrorKind::Io);
     }
 

@@ -25,7 +25,7 @@ use crate::executor::on_files;
 use crate::process;
 use crate::process::threads::no_thread;
 
-/// Maximum size of the manifest and the footer of an entry, in bytes. Leaves room for a long build log.
+/// Maximum size of the record and the footer of an entry, in bytes. Leaves room for a long build log.
 pub(super) const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 /// Maximum number of lookups of a store at a time, with attempts to lock, and of puts. With a collection and a stamp, these

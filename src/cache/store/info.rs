@@ -141,14 +141,14 @@ impl EntryInfo {
 ///
 /// ```no_run
 /// use futures::StreamExt;
-/// use kiln::store::Checked;
+/// use kiln::store::EntryCheck;
 ///
 /// # async fn example(store: kiln::store::Store) {
 /// let mut results = store.verify();
 /// while let Some((entry, checked)) = results.next().await {
 ///     match checked {
-///         Checked::Whole(_) => {}
-///         Checked::Unusable(reason) => println!("{}: {reason}", entry.path().display()),
+///         EntryCheck::Whole(_) => {}
+///         EntryCheck::Unusable(reason) => println!("{}: {reason}", entry.path().display()),
 ///         other => println!("{}: {other:?}", entry.path().display()),
 ///     }
 /// }
@@ -156,7 +156,7 @@ impl EntryInfo {
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Checked {
+pub enum EntryCheck {
     /// The entry verifies.
     Whole(Entry),
     /// The file is not a usable entry.

@@ -101,9 +101,9 @@ mod usage;
 mod uses;
 
 pub use self::collect::Collected;
-pub use self::entry::{Entry, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable};
+pub use self::entry::{Entry, EntryRecord, KernelRecord, ObjectRecord, ParameterRecord, Unusable};
 pub use self::handle::Store;
-pub use self::info::{Checked, EntryInfo};
+pub use self::info::{EntryCheck, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 pub use self::storage::Storage;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::stream::Stream;
 
-use super::info::{Checked, EntryInfo};
+use super::info::{EntryCheck, EntryInfo};
 use crate::future::{Guarded, GuardedStream};
 use crate::process::{self, ForkedOutput};
 
@@ -64,7 +64,7 @@ impl<T> fmt::Debug for Operation<T> {
     }
 }
 
-impl ForkedOutput for Checked {
+impl ForkedOutput for EntryCheck {
     fn from_error(error: crate::Error) -> Self {
         Self::Unreadable(std::io::Error::other(error))
     }
@@ -149,5 +149,5 @@ named_stream! {
     /// }
     /// # }
     /// ```
-    Verify => (EntryInfo, Checked)
+    Verify => (EntryInfo, EntryCheck)
 }

@@ -7,7 +7,7 @@ use kiln_spirv::{Error, ErrorKind, Result};
 
 use super::hazards::Hazard;
 use super::kernel::{Kernel, ParameterMemory};
-use super::report::{Checked, Memory, Reason, Report, Verdict};
+use super::report::{AccessVerdict, CheckedAccess, Memory, Reason, Report};
 use super::{Argument, Launch, pixels, refusal};
 use crate::analysis::access::{
     Budget, Findings, Kind, PixelTouch, Root, Touch, Undefined, Value, Watcher,
@@ -174,7 +174,7 @@ fn fits(kernel: &Kernel, at: usize, argument: &Argument) -> Result<()> {
 }
 
 /// Verdicts on instructions, and hazards.
-type Judged = (Vec<Checked>, BTreeSet<(Location, Hazard)>);
+type Judged = (Vec<CheckedAccess>, BTreeSet<(Location, Hazard)>);
 
 /// Check of one launch.
 struct Check<'a, 'm> {
@@ -214,7 +214,7 @@ impl Check<'_, '_> {
         mut constants: BTreeSet<usize>,
     ) -> (Judged, BTreeSet<usize>) {
         let is_same = |(a, hazards): &Judged, (b, others): &Judged| {
-            let verdicts = |all: &[Checked]| -> Vec<_> {
+            let verdicts = |all: &[CheckedAccess]| -> Vec<_> {
                 all.iter().map(|checked| (checked.location, checked.is_in_bounds())).collect()
             };
             hazards == others && verdicts(a) == verdicts(b)
@@ -243,7 +243,7 @@ impl Check<'_, '_> {
     /// Returns the verdict for each instruction that touches memory, by location, and the hazards.
     fn judged(&mut self, values: &[Value]) -> Result<Judged> {
         let Findings { touches, pixels, undefined } = self.watcher.watch(values)?;
-        let mut all = BTreeMap::<(Location, bool), Checked>::new();
+        let mut all = BTreeMap::<(Location, bool), CheckedAccess>::new();
         for touch in touches {
             let checked = self.judge(touch)?;
             match all.entry((checked.location, checked.kind.writes())) {
@@ -280,7 +280,7 @@ impl Check<'_, '_> {
         Ok((all.into_values().collect(), hazards))
     }
 
-    fn judge(&self, touch: Touch) -> Result<Checked> {
+    fn judge(&self, touch: Touch) -> Result<CheckedAccess> {
         let memory = match &touch.root {
             Root::Parameter(parameter) => Memory::Arguments(BTreeSet::from([*parameter])),
             Root::OneOf(parameters) => Memory::Arguments(parameters.clone()),
@@ -299,11 +299,11 @@ impl Check<'_, '_> {
         let (location, kind) = (touch.location, touch.kind);
         let verdict = self.verdict(&touch, &memory);
         let is_unaligned = !self.is_aligned(&touch, &memory);
-        Ok(Checked { location, kind, memory, verdict, is_unaligned })
+        Ok(CheckedAccess { location, kind, memory, verdict, is_unaligned })
     }
 
     /// Returns the verdict on an access to a pixel.
-    fn judge_pixel(&self, touch: &PixelTouch) -> Result<Option<Checked>> {
+    fn judge_pixel(&self, touch: &PixelTouch) -> Result<Option<CheckedAccess>> {
         let mut accesses = self.kernel.images.accesses.iter();
         let Some(access) = accesses.find(|access| access.location == touch.location) else {
             return Ok(None);
@@ -311,7 +311,7 @@ impl Check<'_, '_> {
         let arguments = self.launch.arguments;
         let limits = &touch.coordinates;
         let verdict = pixels::verdict(self.kernel, self.definitions, arguments, access, limits)?;
-        Ok(Some(Checked {
+        Ok(Some(CheckedAccess {
             location: touch.location,
             kind: if access.writes { Kind::Write } else { Kind::Read },
             memory: Memory::Arguments(access.images.clone()),
@@ -368,21 +368,21 @@ impl Check<'_, '_> {
         touch.is_aligned && alignment % touch.alignment.max(1) == 0
     }
 
-    fn verdict(&self, touch: &Touch, memory: &Memory) -> Verdict {
+    fn verdict(&self, touch: &Touch, memory: &Memory) -> AccessVerdict {
         let Some((length, _)) = self.extent(memory) else {
-            return Verdict::Guarded(Reason::UnknownLength);
+            return AccessVerdict::Guarded(Reason::UnknownLength);
         };
         let Some(((low, high), width)) = touch.offsets.zip(touch.width) else {
-            return Verdict::Guarded(Reason::UnknownOffsets { length });
+            return AccessVerdict::Guarded(Reason::UnknownOffsets { length });
         };
         let end = high.saturating_add(width);
         if low < 0 || end > length {
-            return Verdict::Guarded(Reason::Outside { first: low, end, length });
+            return AccessVerdict::Guarded(Reason::Outside { first: low, end, length });
         }
         if !self.is_aligned(touch, memory) {
-            return Verdict::Guarded(Reason::Unaligned { alignment: touch.alignment });
+            return AccessVerdict::Guarded(Reason::Unaligned { alignment: touch.alignment });
         }
-        Verdict::InBounds
+        AccessVerdict::InBounds
     }
 }
 

@@ -15,7 +15,7 @@ use kiln_spirv::{Error, Result};
 
 use super::kernel::Kernel;
 use super::refusal;
-use super::report::{Reason, Verdict};
+use super::report::{AccessVerdict, Reason};
 use super::{Argument, Channel};
 use crate::analysis::images::{PixelAccess, Source, Texel};
 use crate::{Addressing, Filter, Sampler};
@@ -32,7 +32,7 @@ pub(super) fn verdict(
     arguments: &[Argument],
     access: &PixelAccess,
     limits: &[(i128, i128)],
-) -> Result<Verdict> {
+) -> Result<AccessVerdict> {
     check_format(kernel, arguments, access)?;
     let mut is_limited = access.samplers.is_some();
     for source in access.samplers.iter().flatten() {
@@ -57,7 +57,7 @@ pub(super) fn verdict(
         is_limited &= sampler.addressing != Addressing::None;
     }
     if is_limited {
-        return Ok(Verdict::InBounds);
+        return Ok(AccessVerdict::InBounds);
     }
     for &at in &access.images {
         let Argument::Image { size, .. } = &arguments[at] else { continue };
@@ -66,11 +66,11 @@ pub(super) fn verdict(
             let (low, high) = limits.unwrap_or((i32::MIN.into(), i32::MAX.into()));
             if low < 0 || high >= size as i128 {
                 let reason = Reason::OutsideImage { dimension, low, high, size };
-                return Ok(Verdict::Guarded(reason));
+                return Ok(AccessVerdict::Guarded(reason));
             }
         }
     }
-    Ok(Verdict::InBounds)
+    Ok(AccessVerdict::InBounds)
 }
 
 fn sampler(argument: &Argument) -> Option<&Sampler> {

@@ -14,7 +14,7 @@ use crate::analysis::explain::{self, line};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Instructions that touch memory, by their location in the kernel's module.
-    pub accesses: Vec<Checked>,
+    pub accesses: Vec<CheckedAccess>,
     /// Other code that a guarded variant has to mend.
     pub hazards: BTreeSet<(Location, Hazard)>,
     /// Positions of the scalars on whose values the verdicts depend.
@@ -23,11 +23,11 @@ pub struct Report {
 
 /// Instruction that touches memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedAccess {
     pub location: Location,
     pub kind: Kind,
     pub memory: Memory,
-    pub verdict: Verdict,
+    pub verdict: AccessVerdict,
     /// Whether the address may not be a multiple of the alignment that the instruction requires.
     pub is_unaligned: bool,
 }
@@ -43,7 +43,7 @@ pub enum Memory {
 
 /// Verdict on an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessVerdict {
     /// Every work-item stays inside the memory.
     InBounds,
     /// This is not proven: the instruction needs a guard.
@@ -65,14 +65,17 @@ pub enum Reason {
     Unaligned { alignment: i128 },
 }
 
-impl Checked {
+impl CheckedAccess {
     pub fn is_in_bounds(&self) -> bool {
-        self.verdict == Verdict::InBounds
+        self.verdict == AccessVerdict::InBounds
     }
 
     /// Returns whether the instruction needs a check of its offset.
     pub(super) fn needs_check(&self) -> bool {
-        !matches!(self.verdict, Verdict::InBounds | Verdict::Guarded(Reason::Unaligned { .. }))
+        !matches!(
+            self.verdict,
+            AccessVerdict::InBounds | AccessVerdict::Guarded(Reason::Unaligned { .. })
+        )
     }
 }
 
@@ -80,7 +83,7 @@ impl Report {
     /// Returns whether every instruction is proven to stay inside its memory, and nothing else needs to be
     /// mended.
     pub fn is_proven(&self) -> bool {
-        self.hazards.is_empty() && self.accesses.iter().all(Checked::is_in_bounds)
+        self.hazards.is_empty() && self.accesses.iter().all(CheckedAccess::is_in_bounds)
     }
 
     /// Describes the instructions that are not proven, and the hazards, one by one.
@@ -92,7 +95,7 @@ impl Report {
     #[must_use]
     pub fn verdict(&self, kernel: &Kernel) -> LaunchVerdict {
         let definitions = kernel.module.definitions();
-        let is_memory = |checked: &&Checked| match &checked.memory {
+        let is_memory = |checked: &&CheckedAccess| match &checked.memory {
             Memory::Arguments(_) => true,
             Memory::Variable(id) => !kernel.is_constant(&definitions, *id),
         };
@@ -117,7 +120,7 @@ impl Report {
     fn findings(&self, kernel: &Kernel) -> Vec<Finding> {
         let definitions = kernel.module.definitions();
         let guarded = self.accesses.iter().filter(|checked| !checked.is_in_bounds());
-        let access = |checked: &Checked| {
+        let access = |checked: &CheckedAccess| {
             let mut what = format!(
                 "{} {}",
                 verb(checked.kind),
@@ -127,8 +130,8 @@ impl Report {
                 what += &format!(" {cause}");
             }
             let reason = match checked.verdict {
-                Verdict::Guarded(reason) => reason.describe(),
-                Verdict::InBounds => String::new(),
+                AccessVerdict::Guarded(reason) => reason.describe(),
+                AccessVerdict::InBounds => String::new(),
             };
             let line = line(&definitions, checked.location);
             Finding {

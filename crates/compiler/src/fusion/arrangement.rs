@@ -20,7 +20,7 @@ use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
 use super::examined;
 use super::form::FusionForm;
-use super::legality::{Judgement, Verdict};
+use super::legality::{FusionVerdict, Judgement};
 use super::outcome::{Outcome, SlotFindings};
 use crate::analysis::access::{self, Accesses};
 use crate::analysis::affine::Space;
@@ -316,7 +316,7 @@ impl Arrangement {
     fn judgement(&self, mut judgement: Judgement) -> Judgement {
         let pair = |(first, last): (usize, usize)| (self.origins[first], self.origins[last]);
         let is_pair = |&(first, last): &(usize, usize)| first != last;
-        let mut pairs = BTreeMap::<_, Verdict>::new();
+        let mut pairs = BTreeMap::<_, FusionVerdict>::new();
         for (slots, verdict) in std::mem::take(&mut judgement.pairs) {
             let slots = pair(slots);
             let is_worse = pairs.get(&slots).is_none_or(|known| known.rank() < verdict.rank());

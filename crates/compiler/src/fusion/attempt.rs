@@ -17,7 +17,7 @@ use super::examined::Examined;
 use super::image_legality;
 use super::internalize::{self, internalized};
 use super::judge::judge;
-use super::legality::{self, Judgement, Verdict};
+use super::legality::{self, FusionVerdict, Judgement};
 use super::local_memory::{self, Shared};
 use super::outcome::{Fused, Outcome, SlotFindings, Trust};
 use super::private_legality;
@@ -171,9 +171,9 @@ impl<'a> Launches<'a> {
         outcome.judgements = judge(plan, &slots, &views);
         for Judgement { verdict, .. } in &outcome.judgements {
             match verdict {
-                Verdict::Proven => {}
-                Verdict::NeedsTrust(_) if *trust == Trust::Caller => {}
-                Verdict::NeedsTrust(why) | Verdict::Refuted(why) => {
+                FusionVerdict::Proven => {}
+                FusionVerdict::NeedsTrust(_) if *trust == Trust::Caller => {}
+                FusionVerdict::NeedsTrust(why) | FusionVerdict::Refuted(why) => {
                     return Err(Obstacle::Refusal(why.clone()));
                 }
             }

@@ -9,14 +9,14 @@
 //! * the format stores pixels exactly as kernels write them, so that the variable holds what would be read, and
 //! * at most one launch still writes the image.
 //!
-//! The caller cannot vouch for anything else, so the verdict is never [`Verdict::NeedsTrust`].
+//! The caller cannot vouch for anything else, so the verdict is never [`FusionVerdict::NeedsTrust`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::coordinates::View;
 use super::dependence::Use;
 use super::examined::Examined;
-use super::legality::{self, Judgement, Verdict};
+use super::legality::{self, FusionVerdict, Judgement};
 use super::private_legality::{Promotion, promotion};
 use super::promote::Private;
 use crate::ImageKind;
@@ -25,7 +25,7 @@ use crate::analysis::pixel_access::exact_channels;
 use crate::plan::{Argument, Image, Internalization, Memory, Place, Plan};
 
 /// Verdicts on the pairs of launches that use an image.
-type Pairs = BTreeMap<(usize, usize), Verdict>;
+type Pairs = BTreeMap<(usize, usize), FusionVerdict>;
 
 /// Judges an image; returns `None` for the memory of buffers alone. `view` are the coordinates in which the
 /// accesses are expressed.
@@ -42,15 +42,15 @@ pub(super) fn judge(
     let uses = Use::all(plan, slots, memory);
     if !is_passed_on(&pairs, &uses) {
         let kept = Err("it is an image that no launch passes on to another one".into());
-        let verdict = Verdict::Proven;
+        let verdict = FusionVerdict::Proven;
         return Some(Judgement::of_image(memory, verdict, pairs, kept, BTreeSet::new()));
     }
     let mut unequal = BTreeSet::new();
     let found = same_image(slots, &places)
         .and_then(|image| passed_on(plan, &image, slots, (&uses, view), &mut pairs, &mut unequal));
     let (verdict, promotion) = match found {
-        Ok(promotion) => (Verdict::Proven, promotion),
-        Err(why) => (Verdict::Refuted(why.clone()), Err(why)),
+        Ok(promotion) => (FusionVerdict::Proven, promotion),
+        Err(why) => (FusionVerdict::Refuted(why.clone()), Err(why)),
     };
     if let Some(why) = verdict.reason() {
         refute(&mut pairs, why);
@@ -65,11 +65,11 @@ fn is_passed_on(pairs: &Pairs, uses: &[Use<'_>]) -> bool {
 
 /// Refutes the pairs with the given reason, unless a pair has a reason of its own.
 fn refute(pairs: &mut Pairs, why: &str) {
-    let has_reason = pairs.values().any(|verdict| *verdict != Verdict::Proven);
+    let has_reason = pairs.values().any(|verdict| *verdict != FusionVerdict::Proven);
     for verdict in pairs.values_mut() {
-        if !has_reason || *verdict != Verdict::Proven {
+        if !has_reason || *verdict != FusionVerdict::Proven {
             let own = verdict.reason().unwrap_or(why).to_owned();
-            *verdict = Verdict::Refuted(own);
+            *verdict = FusionVerdict::Refuted(own);
         }
     }
 }
@@ -224,7 +224,7 @@ pub(super) fn refusal(
         let why =
             format!("{why}, and one kernel cannot take an image both as read-only and to write it");
         refute(&mut judgement.pairs, &why);
-        judgement.verdict = Verdict::Refuted(why.clone());
+        judgement.verdict = FusionVerdict::Refuted(why.clone());
         return Some(why);
     }
     None

@@ -6,7 +6,7 @@ use super::coordinates::View;
 use super::dependence::Use;
 use super::examined::Examined;
 use super::image_legality;
-use super::legality::{Judgement, Verdict, pairs, verdict};
+use super::legality::{FusionVerdict, Judgement, pairs, verdict};
 use super::local_legality::locality;
 use super::private_legality::promotion;
 use crate::plan::{Internalization, Memory, Plan};
@@ -29,7 +29,7 @@ pub(super) fn judge(
             let mut pairs = pairs(plan, memory);
             let verdict = verdict(&uses, view, &mut pairs, &mut barriers);
             let requested = plan.forms.get(&memory);
-            let locality = if verdict != Verdict::Proven {
+            let locality = if verdict != FusionVerdict::Proven {
                 Err("it is not proven that work-groups use only data that they wrote themselves"
                     .into())
             } else if requested == Some(&Internalization::Private) {
@@ -38,7 +38,7 @@ pub(super) fn judge(
                 locality(plan, memory, slots, &uses, view)
             };
             let mut unequal = BTreeSet::new();
-            let promotion = if verdict != Verdict::Proven {
+            let promotion = if verdict != FusionVerdict::Proven {
                 Err("it is not proven that work-items use only data that they wrote themselves"
                     .into())
             } else if requested == Some(&Internalization::Local) {

@@ -25,11 +25,11 @@ use crate::ranges::Ranges;
 ///
 /// ```no_run
 /// # use kiln_compiler as kiln;
-/// use kiln::fusion::Verdict;
+/// use kiln::fusion::FusionVerdict;
 ///
 /// # fn example(report: kiln::fusion::FusionReport) {
 /// for buffer in report.buffers() {
-///     if let Verdict::NeedsTrust(reason) = &buffer.verdict {
+///     if let FusionVerdict::NeedsTrust(reason) = &buffer.verdict {
 ///         println!("only `assume_legal` allows fusion: {reason}");
 ///     }
 /// }
@@ -37,7 +37,7 @@ use crate::ranges::Ranges;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum FusionVerdict {
     /// Fusion is proven safe. No work-item needs what another one wrote, unless both are of one work-group
     /// and wait at a barrier in between, or the work-item runs the earlier launch itself for what it needs.
     Proven,
@@ -48,7 +48,7 @@ pub enum Verdict {
     Refuted(String),
 }
 
-impl Verdict {
+impl FusionVerdict {
     /// Returns the severity of the verdict: the worse, the greater.
     pub(super) fn rank(&self) -> u8 {
         match self {
@@ -73,11 +73,11 @@ impl Verdict {
     ///
     /// ```
     /// # use kiln_compiler as kiln;
-    /// use kiln::fusion::Verdict;
+    /// use kiln::fusion::FusionVerdict;
     ///
-    /// let verdict = Verdict::NeedsTrust("an index comes from memory".to_owned());
+    /// let verdict = FusionVerdict::NeedsTrust("an index comes from memory".to_owned());
     /// assert_eq!(verdict.reason(), Some("an index comes from memory"));
-    /// assert_eq!(Verdict::Proven.reason(), None);
+    /// assert_eq!(FusionVerdict::Proven.reason(), None);
     /// ```
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
@@ -88,7 +88,7 @@ impl Verdict {
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for FusionVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.reason() {
             None => f.write_str(self.name()),
@@ -102,9 +102,9 @@ impl std::fmt::Display for Verdict {
 pub struct Judgement {
     pub memory: Memory,
     /// Worst verdict of all pairs of slots.
-    pub verdict: Verdict,
+    pub verdict: FusionVerdict,
     /// Verdict on each pair of slots that use the memory, the earlier slot first.
-    pub pairs: BTreeMap<(usize, usize), Verdict>,
+    pub pairs: BTreeMap<(usize, usize), FusionVerdict>,
     /// Pairs of slots, the first and the last one, between which the verdict requires a barrier.
     pub barriers: BTreeSet<(usize, usize)>,
     /// Contents that work-items keep in variables, or the reason why they do not.
@@ -125,7 +125,7 @@ impl Judgement {
         let promotion = Promotion { remains: why_in_memory, ..Promotion::default() };
         Self {
             memory,
-            verdict: Verdict::Proven,
+            verdict: FusionVerdict::Proven,
             pairs: pairs(plan, memory),
             barriers: BTreeSet::new(),
             promotion: Ok(promotion),
@@ -138,8 +138,8 @@ impl Judgement {
     /// Returns the judgement on an image.
     pub(super) fn of_image(
         memory: Memory,
-        verdict: Verdict,
-        pairs: BTreeMap<(usize, usize), Verdict>,
+        verdict: FusionVerdict,
+        pairs: BTreeMap<(usize, usize), FusionVerdict>,
         promotion: Result<Promotion, String>,
         unequal: BTreeSet<[Place; 2]>,
     ) -> Self {
@@ -174,28 +174,28 @@ impl Judgement {
 const MAX_USES: usize = 2048;
 
 /// Returns all pairs of slots that use a memory, each with the verdict `Proven`.
-pub(super) fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), Verdict> {
+pub(super) fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), FusionVerdict> {
     let slots: BTreeSet<_> = plan.regions(memory).map(|(place, _)| place.slot).collect();
     let from = |&first: &usize| slots.range(first + 1..).map(move |&second| (first, second));
-    slots.iter().flat_map(from).map(|pair| (pair, Verdict::Proven)).collect()
+    slots.iter().flat_map(from).map(|pair| (pair, FusionVerdict::Proven)).collect()
 }
 
 /// Returns the worst verdict. Updates the verdict on each pair of slots and the barriers that are required.
 pub(super) fn verdict(
     uses: &[Use<'_>],
     view: &View,
-    pairs: &mut BTreeMap<(usize, usize), Verdict>,
+    pairs: &mut BTreeMap<(usize, usize), FusionVerdict>,
     barriers: &mut BTreeSet<(usize, usize)>,
-) -> Verdict {
+) -> FusionVerdict {
     if uses.len() > MAX_USES {
-        let verdict = Verdict::NeedsTrust(format!(
+        let verdict = FusionVerdict::NeedsTrust(format!(
             "the kernels access it in {} places, which are too many to compare",
             uses.len()
         ));
         pairs.values_mut().for_each(|known| known.clone_from(&verdict));
         return verdict;
     }
-    let mut worst = Verdict::Proven;
+    let mut worst = FusionVerdict::Proven;
     for (at, first) in uses.iter().enumerate() {
         for second in &uses[at + 1..] {
             let is_read_only = !first.access.kind.writes() && !second.access.kind.writes();
@@ -209,7 +209,7 @@ pub(super) fn verdict(
                 barriers.insert((first.slot, second.slot));
                 continue;
             }
-            let known = pairs.entry((first.slot, second.slot)).or_insert(Verdict::Proven);
+            let known = pairs.entry((first.slot, second.slot)).or_insert(FusionVerdict::Proven);
             // There may be very many pairs, so only a worse finding is formatted as text.
             if found.rank() > known.rank() {
                 *known = found.verdict(first, second, &view.space);
@@ -268,12 +268,12 @@ impl Finding {
         }
     }
 
-    fn verdict(&self, first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
+    fn verdict(&self, first: &Use<'_>, second: &Use<'_>, space: &Space) -> FusionVerdict {
         match self {
-            Self::Proven => Verdict::Proven,
+            Self::Proven => FusionVerdict::Proven,
             Self::Constant => {
                 let constant = if first.parameter.is_constant { first } else { second };
-                Verdict::Refuted(format!(
+                FusionVerdict::Refuted(format!(
                     "{} as constant memory, which must not change while a kernel runs",
                     constant.describe()
                 ))
@@ -281,18 +281,18 @@ impl Finding {
             Self::Unknown => {
                 let (unknown, other) =
                     if first.bytes.is_none() { (first, second) } else { (second, first) };
-                Verdict::NeedsTrust(describe_unknown(unknown, other, space))
+                FusionVerdict::NeedsTrust(describe_unknown(unknown, other, space))
             }
             Self::MayMeet([a, _]) if is_unbounded(a, first) => {
-                Verdict::NeedsTrust(describe_unknown(first, second, space))
+                FusionVerdict::NeedsTrust(describe_unknown(first, second, space))
             }
             Self::MayMeet([_, b]) if is_unbounded(b, second) => {
-                Verdict::NeedsTrust(describe_unknown(second, first, space))
+                FusionVerdict::NeedsTrust(describe_unknown(second, first, space))
             }
             Self::MayMeet([a, b]) if needs_all(first, a, second, b, space) => {
-                Verdict::NeedsTrust(describe_need_of_all(first, second))
+                FusionVerdict::NeedsTrust(describe_need_of_all(first, second))
             }
-            Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
+            Self::MayMeet([a, b]) => FusionVerdict::NeedsTrust(format!(
                 "{} at {}, some of which may be {} by `{}` in another work-item, at {}{}",
                 second.describe(),
                 describe_bytes(second, b, space),
@@ -308,9 +308,9 @@ impl Finding {
                     describe_meeting(first, a, second, b, *items, space)
                 };
                 if *is_certain {
-                    Verdict::Refuted(text)
+                    FusionVerdict::Refuted(text)
                 } else {
-                    Verdict::NeedsTrust(format!("{text}, unless a condition prevents it"))
+                    FusionVerdict::NeedsTrust(format!("{text}, unless a condition prevents it"))
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kiln_spirv::{Error, ErrorKind, Module, Result};
 
-use super::legality::{Judgement, Verdict};
+use super::legality::{FusionVerdict, Judgement};
 use super::outcome::{Fused, Outcome};
 use super::part_report::PartReport;
 use crate::NdRange;
@@ -38,7 +38,7 @@ pub struct FusionReport {
 
 #[derive(Clone, Debug, Default)]
 struct Content {
-    launches: Vec<LaunchReport>,
+    launches: Vec<FusionLaunchReport>,
     buffers: Vec<BufferReport>,
     /// Name and module of the fused kernel.
     kernel: Option<(String, Vec<u8>)>,
@@ -59,7 +59,7 @@ struct Content {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LaunchReport {
+pub struct FusionLaunchReport {
     /// Name of the kernel.
     pub kernel: String,
     /// Nd-range of the launch itself.
@@ -82,7 +82,7 @@ pub struct LaunchReport {
     pub guard: Option<u64>,
 }
 
-impl LaunchReport {
+impl FusionLaunchReport {
     fn of(slot: &Slot) -> Self {
         Self {
             kernel: slot.kernel.clone(),
@@ -123,7 +123,7 @@ pub struct PairReport {
     /// Positions of the two launches, the earlier one first.
     pub launches: (usize, usize),
     /// Verdict on running the two launches as one kernel, as far as this buffer is concerned.
-    pub verdict: Verdict,
+    pub verdict: FusionVerdict,
     /// Whether the kernel needs a barrier between the two launches.
     pub needs_barrier: bool,
 }
@@ -146,7 +146,7 @@ pub struct BufferReport {
     /// kernels' parameters.
     pub parameters: Vec<(usize, usize)>,
     /// Verdict on running all launches that share the buffer as one kernel: the worst verdict of the pairs.
-    pub verdict: Verdict,
+    pub verdict: FusionVerdict,
     /// Reports on every two launches that use the buffer.
     pub pairs: Vec<PairReport>,
     /// Storage that takes the place of the buffer; `None` if a fused kernel or a launch uses the buffer itself.
@@ -170,7 +170,7 @@ impl FusionReport {
     /// Creates the report on a plan that could not be examined.
     #[doc(hidden)]
     pub fn refused(plan: &Plan, why: String) -> Self {
-        let launches = plan.slots.iter().map(LaunchReport::of).collect();
+        let launches = plan.slots.iter().map(FusionLaunchReport::of).collect();
         Self::new(Content { launches, refusal: Some(why), ..Content::default() })
     }
 
@@ -264,7 +264,7 @@ impl FusionReport {
     /// # }
     /// ```
     #[must_use]
-    pub fn launches(&self) -> &[LaunchReport] {
+    pub fn launches(&self) -> &[FusionLaunchReport] {
         &self.content.launches
     }
 
@@ -362,7 +362,7 @@ impl FusionReport {
     }
 }
 
-fn launches(plan: &Plan, outcome: &Outcome) -> Vec<LaunchReport> {
+fn launches(plan: &Plan, outcome: &Outcome) -> Vec<FusionLaunchReport> {
     let barriers = outcome.fused.as_ref().map(|fused| &fused.barriers);
     let positions = |places: &BTreeSet<Place>, slot| {
         let own = places.iter().filter(|place| place.slot == slot);
@@ -372,14 +372,14 @@ fn launches(plan: &Plan, outcome: &Outcome) -> Vec<LaunchReport> {
     let slots = plan.slots.iter().enumerate();
     let launches = slots.map(|(at, slot)| {
         let found = outcome.slots.get(at);
-        LaunchReport {
+        FusionLaunchReport {
             parameters: found.map(|found| found.parameters.clone()).unwrap_or_default(),
             fixed: positions(&outcome.injected, at),
             presumed: positions(&presumed, at),
             has_barrier: barriers.is_ok_and(|barriers| barriers.contains(&at)),
             is_remapped: found.is_some_and(|found| found.is_remapped),
             guard: found.and_then(|found| found.guard),
-            ..LaunchReport::of(slot)
+            ..FusionLaunchReport::of(slot)
         }
     });
     launches.collect()
@@ -420,8 +420,8 @@ impl fmt::Display for FusionReport {
     }
 }
 
-/// Writes a line for the launch, then a line for each of its [`notes`](LaunchReport::notes).
-impl fmt::Display for LaunchReport {
+/// Writes a line for the launch, then a line for each of its [`notes`](FusionLaunchReport::notes).
+impl fmt::Display for FusionLaunchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kernel, range, .. } = self;
         write!(f, "`{kernel}` over {:?}", range.global())?;
@@ -435,7 +435,7 @@ impl fmt::Display for LaunchReport {
     }
 }
 
-impl LaunchReport {
+impl FusionLaunchReport {
     /// Returns the differences of the launch in the fused kernel, in words.
     ///
     /// # Examples
@@ -469,7 +469,8 @@ impl LaunchReport {
 /// of the buffer.
 impl fmt::Display for BufferReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_listed = |pair: &&PairReport| pair.needs_barrier || pair.verdict != Verdict::Proven;
+        let is_listed =
+            |pair: &&PairReport| pair.needs_barrier || pair.verdict != FusionVerdict::Proven;
         if self.pairs.iter().any(|pair| is_listed(&pair)) {
             writeln!(f, "  {}", self.verdict.name())?;
         } else {

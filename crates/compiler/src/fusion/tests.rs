@@ -147,16 +147,18 @@ fn valid(fused: &Fused) -> String {
 }
 
 #[track_caller]
-fn assert_unfused(plan: &Plan, expected: Verdict) {
+fn assert_unfused(plan: &Plan, expected: FusionVerdict) {
     let outcome = fuse_in(OPTIMISED, plan, Trust::ProofOnly);
     let verdicts: Vec<_> =
         outcome.judgements.iter().map(|judgement| judgement.verdict.clone()).collect();
     assert!(verdicts.contains(&expected), "{verdicts:?}");
-    let (Verdict::NeedsTrust(why) | Verdict::Refuted(why)) = &expected else { panic!("refused") };
+    let (FusionVerdict::NeedsTrust(why) | FusionVerdict::Refuted(why)) = &expected else {
+        panic!("refused")
+    };
     assert_eq!(outcome.fused.unwrap_err(), *why);
     // Trust allows fusion unless a verdict is refuted.
     let trusted = fuse_in(OPTIMISED, plan, Trust::Caller).fused;
-    let is_refuted = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refuted(_)));
+    let is_refuted = verdicts.iter().any(|verdict| matches!(verdict, FusionVerdict::Refuted(_)));
     assert_eq!(trusted.is_err(), is_refuted);
 }
 
@@ -259,7 +261,7 @@ fn a_neighbours_element_refutes_fusion() {
         [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
     assert_unfused(
         &plan(&launches, 1000, &[]),
-        Verdict::Refuted(
+        FusionVerdict::Refuted(
             "`blur` reads `src` at gid-1, written by `scale` in the neighbouring work-item".into(),
         ),
     );
@@ -268,7 +270,7 @@ fn a_neighbours_element_refutes_fusion() {
         [("blur", vec![buffer(1), buffer(2)]), ("scale", vec![buffer(0), buffer(1), float(2.0)])];
     assert_unfused(
         &plan(&launches, 1000, &[]),
-        Verdict::Refuted(
+        FusionVerdict::Refuted(
             "`scale` writes `dst` at gid, read by `blur` in the neighbouring work-item".into(),
         ),
     );
@@ -300,7 +302,7 @@ fn transposed_and_reversed_accesses_refute_fusion() {
         ("scale", vec![buffer(1), buffer(2), float(1.0)]),
     ];
     let outcome = fuse_in(OPTIMISED, &plan(&launches, 64, &[]), Trust::Caller);
-    assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
+    assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::Refuted(_)), "{outcome:?}");
     // Launches that share no buffer are fused, whatever their accesses.
     let launches = [
         ("transpose", vec![buffer(0), buffer(1), int(8), int(4)]),
@@ -351,7 +353,7 @@ fn slices_are_compared_by_their_bytes() {
     fused(OPTIMISED, &plan(&launches(256), 64, &[]));
     assert_unfused(
         &plan(&launches(4), 64, &[]),
-        Verdict::Refuted(
+        FusionVerdict::Refuted(
             "`scale` reads `src` at gid+1, written by `scale` in the neighbouring work-item".into(),
         ),
     );
@@ -383,7 +385,7 @@ fn constant_memory_must_not_be_written() {
     ];
     let why =
         "`table` reads `weights` as constant memory, which must not change while a kernel runs";
-    assert_unfused(&plan(&launches, 64, &[]), Verdict::Refuted(why.into()));
+    assert_unfused(&plan(&launches, 64, &[]), FusionVerdict::Refuted(why.into()));
 }
 
 #[test]

@@ -43,10 +43,10 @@ pub(super) async fn extract(
     let entry = read_entry(store, &info).await.map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
-    let manifest = entry.manifest();
-    let is_described = manifest.object.is_some() && !is_raw;
+    let record = entry.record();
+    let is_described = record.object.is_some() && !is_raw;
     let content = if is_described { entry.bytes() } else { entry.payload() };
-    let (device, driver) = (device_of(manifest), driver_of(manifest));
+    let (device, driver) = (device_of(record), driver_of(record));
     let Some(path) = path else {
         if io::stdout().is_terminal() {
             return Err(Failure::usage(
@@ -154,7 +154,7 @@ async fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Res
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(0o644);
-        header.set_mtime(entry.manifest().created);
+        header.set_mtime(entry.record().created);
         header.set_size(entry.bytes().len() as u64);
         bundle.append_data(&mut header, info.name(), entry.bytes())?;
         done.exported += 1;

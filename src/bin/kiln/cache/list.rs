@@ -52,16 +52,16 @@ impl Line {
             link_options: None,
             unusable: None,
         };
-        match store.manifest(entry).await {
-            Ok(manifest) => {
-                line.kind = Some(kind_of(&manifest).to_owned());
-                line.device = Some(device_of(&manifest).to_owned());
-                line.kernels = kernels_of(&manifest);
-                line.created = Some(manifest.created);
-                let options = manifest.fields.iter().filter(|(name, _)| name == "options");
+        match store.record(entry).await {
+            Ok(record) => {
+                line.kind = Some(kind_of(&record).to_owned());
+                line.device = Some(device_of(&record).to_owned());
+                line.kernels = kernels_of(&record);
+                line.created = Some(record.created);
+                let options = record.fields.iter().filter(|(name, _)| name == "options");
                 let options: Vec<_> = options.map(|(_, value)| value.as_str()).collect();
                 line.options = (!options.is_empty()).then(|| options.join(", "));
-                line.link_options = manifest.field("link options").map(str::to_owned);
+                line.link_options = record.field("link options").map(str::to_owned);
             }
             Err(error) => line.unusable = Some(error.to_string()),
         }
@@ -182,12 +182,12 @@ pub(super) async fn stats(out: &mut Output, store: &Store, remote: Option<Status
         });
         share.entries += 1;
         share.bytes += entry.bytes();
-        let Ok(manifest) = store.manifest(entry).await else { continue };
-        objects += u64::from(kind_of(&manifest) == OBJECT);
-        translations += u64::from(kind_of(&manifest) == SPIRV);
-        timings += u64::from(kind_of(&manifest) == TIMING);
+        let Ok(record) = store.record(entry).await else { continue };
+        objects += u64::from(kind_of(&record) == OBJECT);
+        translations += u64::from(kind_of(&record) == SPIRV);
+        timings += u64::from(kind_of(&record) == TIMING);
         // The name is in the first entry that can be read.
-        share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
+        share.name.get_or_insert_with(|| device_of(&record).to_owned());
     }
     let totals = store.totals().await?;
     let stats = Stats {

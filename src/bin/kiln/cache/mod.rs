@@ -14,7 +14,7 @@ mod why;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kiln::CacheConfig;
 use kiln::build::BuildKey;
-use kiln::store::{Checked, Entry, EntryInfo, Manifest, Store};
+use kiln::store::{Entry, EntryCheck, EntryInfo, EntryRecord, Store};
 
 use crate::args::{CacheCommand, KeyPrefix};
 use crate::output::{Failure, Output, Result};
@@ -82,7 +82,7 @@ async fn select(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
     if keys.is_empty() {
         let selected = store.entries().filter_map(async |info| {
             // Damaged entries are included here, and refused by name later.
-            let is_selected = store.manifest(&info).await.as_ref().map_or(true, is_portable);
+            let is_selected = store.record(&info).await.as_ref().map_or(true, is_portable);
             is_selected.then_some(info)
         });
         return Ok(selected.collect().await);
@@ -93,32 +93,32 @@ async fn select(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
 /// Reads an entry, or returns the reason why it is not usable.
 async fn read_entry(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
     match store.check(info).await {
-        Checked::Whole(entry) => Ok(entry),
-        Checked::Unusable(unusable) => Err(unusable.to_string()),
-        Checked::Unreadable(error) => Err(error.to_string()),
+        EntryCheck::Whole(entry) => Ok(entry),
+        EntryCheck::Unusable(unusable) => Err(unusable.to_string()),
+        EntryCheck::Unreadable(error) => Err(error.to_string()),
         _ => Err("it has an unknown state".to_owned()),
     }
 }
 
 /// Returns the name of the device that an entry is for.
-fn device_of(manifest: &Manifest) -> &str {
-    manifest.field("device").unwrap_or("?")
+fn device_of(record: &EntryRecord) -> &str {
+    record.field("device").unwrap_or("?")
 }
 
 /// Returns the version of the driver that an entry is for.
-fn driver_of(manifest: &Manifest) -> &str {
-    manifest.field("driver version").unwrap_or("?")
+fn driver_of(record: &EntryRecord) -> &str {
+    record.field("driver version").unwrap_or("?")
 }
 
 /// Returns the kind of an entry: a program with kernels, an object from which programs are linked, the SPIR-V
 /// of an OpenCL C text, or times of launches.
-fn kind_of(manifest: &Manifest) -> &str {
-    manifest.field("kind").unwrap_or("?")
+fn kind_of(record: &EntryRecord) -> &str {
+    record.field("kind").unwrap_or("?")
 }
 
 /// Returns whether an entry is of use on other machines.
-fn is_portable(manifest: &Manifest) -> bool {
-    kind_of(manifest) != TIMING
+fn is_portable(record: &EntryRecord) -> bool {
+    kind_of(record) != TIMING
 }
 
 const PROGRAM: &str = "program";
@@ -131,6 +131,6 @@ const TIMING: &str = "timing";
 /// Kind of an entry with the translation of an OpenCL C text.
 const SPIRV: &str = "spirv";
 
-fn kernels_of(manifest: &Manifest) -> Vec<String> {
-    manifest.kernels.iter().map(|kernel| kernel.name.clone()).collect()
+fn kernels_of(record: &EntryRecord) -> Vec<String> {
+    record.kernels.iter().map(|kernel| kernel.name.clone()).collect()
 }

@@ -76,7 +76,7 @@ pub(super) async fn push(
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
     let push = async |info: EntryInfo| {
         let entry = read_entry(store, &info).await?;
-        if !is_portable(entry.manifest()) {
+        if !is_portable(entry.record()) {
             return Err(NOT_PORTABLE.to_owned());
         }
         let pushed = remote.put(&info.name(), &entry).await;
@@ -143,7 +143,7 @@ pub(super) async fn pull(
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
-            Ok(Sent::Whole(entry)) if !is_portable(entry.manifest()) => {
+            Ok(Sent::Whole(entry)) if !is_portable(entry.record()) => {
                 return if keys.is_empty() { Ok(None) } else { Err(NOT_PORTABLE.to_owned()) };
             }
             Ok(Sent::Whole(entry)) => {

@@ -1,6 +1,6 @@
 //! `show`: all information about an entry.
 
-use kiln::store::{EntryInfo, KernelRecord, Manifest, Store};
+use kiln::store::{EntryInfo, EntryRecord, KernelRecord, Store};
 use serde::Serialize;
 
 use super::{OBJECT, SPIRV, TIMING, find, kind_of, read_entry};
@@ -18,7 +18,7 @@ struct Shown<'a> {
     /// Time of the last use, in seconds since 1970.
     used: u64,
     #[serde(flatten)]
-    manifest: &'a Manifest,
+    record: &'a EntryRecord,
 }
 
 pub(super) async fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
@@ -32,7 +32,7 @@ pub(super) async fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Res
         bytes: info.bytes(),
         binary_bytes: entry.payload().len() as u64,
         used: seconds(info.used()),
-        manifest: entry.manifest(),
+        record: entry.record(),
     };
     if out.is_json() {
         out.value(&shown)?;
@@ -43,13 +43,13 @@ pub(super) async fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Res
 }
 
 fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
-    let Shown { key, file, manifest, .. } = shown;
-    let milliseconds = manifest.build_microseconds as f64 / 1e3;
+    let Shown { key, file, record, .. } = shown;
+    let milliseconds = record.build_microseconds as f64 / 1e3;
     // Printed outside of the table, which would break long values.
     out.line(format_args!("key      {key}"))?;
     out.line(format_args!("file     {}", plain(file)))?;
-    let (all, created) = (bytes(shown.bytes), age(time(manifest.created)));
-    if kind_of(manifest) == TIMING {
+    let (all, created) = (bytes(shown.bytes), age(time(record.created)));
+    if kind_of(record) == TIMING {
         out.line(format_args!("size     {all}"))?;
         out.line(format_args!("timed    {created} ago"))?;
     } else {
@@ -58,24 +58,24 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
         out.line(format_args!("built    {created} ago, in {milliseconds:.1} ms"))?;
     }
     out.line(format_args!("used     {} ago", age(info.used())))?;
-    for (_, label) in &manifest.labels {
+    for (_, label) in &record.labels {
         out.line(format_args!("label    {}", plain(label)))?;
     }
-    for (name, version) in &manifest.tools {
+    for (name, version) in &record.tools {
         out.line(format_args!("made by  {} {}", plain(name), plain(version)))?;
     }
 
     out.line("\nThe key covers:")?;
     let mut fields = Listing::of_pairs();
-    for (name, value) in &manifest.fields {
+    for (name, value) in &record.fields {
         fields.tall_row([format!("  {name}"), value.clone()]);
     }
     out.table(fields)?;
 
-    match kind_of(manifest) {
+    match kind_of(record) {
         OBJECT => {
             out.line("\nAn object: programs that have the kernels are linked from it.")?;
-            for (what, names) in symbols(manifest) {
+            for (what, names) in symbols(record) {
                 out.line(format_args!("  {what} {}", plain(names.join(", "))))?;
             }
         }
@@ -94,23 +94,23 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
             }
             out.line("\nKernels:")?;
             let mut kernels = Listing::of_pairs();
-            for kernel in &manifest.kernels {
+            for kernel in &record.kernels {
                 kernels.tall_row([format!("  {}", kernel.name), parameters(kernel)]);
             }
             out.table(kernels)?;
         }
     }
 
-    if !manifest.build_log.trim().is_empty() {
+    if !record.build_log.trim().is_empty() {
         out.line("\nBuild log:")?;
-        out.line(plain(manifest.build_log.trim_end()))?;
+        out.line(plain(record.build_log.trim_end()))?;
     }
     Ok(())
 }
 
 /// Returns the symbols of an object, as far as there are any.
-fn symbols(manifest: &Manifest) -> impl Iterator<Item = (&'static str, Vec<&str>)> {
-    let lists = manifest.object.iter().flat_map(|object| {
+fn symbols(record: &EntryRecord) -> impl Iterator<Item = (&'static str, Vec<&str>)> {
+    let lists = record.object.iter().flat_map(|object| {
         let exports = object.exports.iter().chain(&object.mergeable).map(String::as_str).collect();
         let imports = object.imports.iter().map(String::as_str).collect();
         [("exports", exports), ("imports", imports)]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use futures::stream::StreamExt;
-use kiln::store::{Checked, Store, Unusable};
+use kiln::store::{EntryCheck, Store, Unusable};
 use serde::Serialize;
 
 use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, short};
@@ -37,20 +37,20 @@ pub(super) async fn verify(out: &mut Output, store: &Store, fix: bool) -> Result
     while let Some((entry, checked)) = results.next().await {
         bar.inc(1);
         let (kind, reason) = match checked {
-            Checked::Whole(_) => {
+            EntryCheck::Whole(_) => {
                 verified.entries += 1;
                 verified.whole += 1;
                 continue;
             }
-            Checked::Unusable(unusable) if unusable.is_newer() => {
+            EntryCheck::Unusable(unusable) if unusable.is_newer() => {
                 verified.entries += 1;
                 verified.newer += 1;
                 continue;
             }
-            Checked::Unusable(unusable) => (word(&unusable), unusable.to_string()),
+            EntryCheck::Unusable(unusable) => (word(&unusable), unusable.to_string()),
             // Another process has evicted the entry meanwhile.
-            Checked::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Checked::Unreadable(error) => ("unreadable", error.to_string()),
+            EntryCheck::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            EntryCheck::Unreadable(error) => ("unreadable", error.to_string()),
             _ => ("other", "it has an unknown state".to_owned()),
         };
         verified.entries += 1;
@@ -92,7 +92,7 @@ fn word(unusable: &Unusable) -> &'static str {
         Unusable::Lengths => "lengths",
         Unusable::Checksum => "checksum",
         Unusable::OtherKey(_) => "other-key",
-        Unusable::Manifest(_) => "manifest",
+        Unusable::Record(_) => "record",
         Unusable::TooLarge(_) => "too-large",
         Unusable::Distrusted(_) => "distrusted",
         _ => "other",

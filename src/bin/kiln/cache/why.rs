@@ -105,11 +105,11 @@ fn no_device(file: &Path) -> Failure {
 
 async fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
     let key = info.key();
-    let manifest = store.manifest(info).await.map_err(|error| {
+    let record = store.record(info).await.map_err(|error| {
         Failure::failed(format_args!("the entry of {key} cannot be used: {error}"))
     })?;
     let entry = info.name();
-    Ok(Side { name: short(&key), key, entry, fields: manifest.fields, is_storable: true })
+    Ok(Side { name: short(&key), key, entry, fields: record.fields, is_storable: true })
 }
 
 async fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
@@ -383,15 +383,15 @@ async fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &S
 /// that was used last.
 async fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(async |info| {
-        let manifest = store.manifest(&info).await.ok()?;
+        let record = store.record(&info).await.ok()?;
         // A build of a source requests a program.
-        if kind_of(&manifest) != PROGRAM {
+        if kind_of(&record) != PROGRAM {
             return None;
         }
-        let differences = differences(&side.fields, &manifest.fields);
-        let other_modules = other_modules(&side.fields, &manifest.fields);
+        let differences = differences(&side.fields, &record.fields);
+        let other_modules = other_modules(&side.fields, &record.fields);
         let same_module = other_modules == 0;
-        let labels = manifest.labels.into_iter().map(|(_, label)| label).collect();
+        let labels = record.labels.into_iter().map(|(_, label)| label).collect();
         let key = info.key().to_string();
         let nearest = Nearest { key, labels, same_module, differences, info };
         Some((other_modules, nearest))

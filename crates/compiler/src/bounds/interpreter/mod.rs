@@ -21,7 +21,7 @@ pub(super) use given::{Given, Memory};
 use images::Pixels;
 
 use super::hazards::Hazard;
-use super::report::{Checked, Report};
+use super::report::{CheckedAccess, Report};
 use crate::Sampler;
 use crate::analysis::access::{Kind, Layouts};
 use kiln_spirv::Module;
@@ -137,7 +137,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Returns whether an access left its memory. A copy is one instruction with a read and a write.
-    fn leaves_memory(&self, checked: &Checked) -> bool {
+    fn leaves_memory(&self, checked: &CheckedAccess) -> bool {
         let leaves = |writes| self.events.contains(&(checked.location, Event::Outside { writes }));
         match checked.kind {
             Kind::Read => leaves(false),

@@ -54,7 +54,7 @@ fn sharing_within_work_groups_of_unknown_size_needs_trust() {
     ];
     for bytes in ALL_PATTERNS {
         let outcome = fuse_in(bytes, &plan(&launches, 256, &[]), Trust::ProofOnly);
-        assert!(matches!(outcome.judgements[1].verdict, Verdict::NeedsTrust(_)));
+        assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::NeedsTrust(_)));
     }
 }
 
@@ -64,7 +64,7 @@ fn reading_neighbours_in_other_work_groups_refutes_fusion() {
         [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
     for bytes in ALL {
         let outcome = fuse_in(bytes, &grouped(&launches, &[]), Trust::ProofOnly);
-        assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)));
+        assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::Refuted(_)));
     }
 }
 
@@ -103,7 +103,7 @@ fn pairs_that_a_barrier_makes_legal_are_proven() {
         let plan = grouped(&[turn(0, 1), turn(1, 2)], &[]);
         let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
         let shared = &outcome.judgements[1];
-        assert_eq!(shared.pairs, [((0, 1), Verdict::Proven)].into());
+        assert_eq!(shared.pairs, [((0, 1), FusionVerdict::Proven)].into());
         assert_eq!(shared.barriers, [(0, 1)].into());
         let text = FusionReport::of(&plan, &outcome).to_string();
         for line in ["launches 0 and 1: proven, with a barrier between", "a barrier before it"] {

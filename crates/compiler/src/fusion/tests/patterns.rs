@@ -18,7 +18,7 @@ fn an_index_split_in_rows_and_columns_is_the_index() {
             ("split", vec![buffer(1), buffer(2), int(16)]),
         ];
         let outcome = fuse_in(bytes, &plan(&launches, 64, &[]), Trust::ProofOnly);
-        assert!(matches!(outcome.judgements[1].verdict, Verdict::NeedsTrust(_)));
+        assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::NeedsTrust(_)));
     }
 }
 
@@ -33,7 +33,7 @@ fn strided_loops_of_work_items_do_not_overlap() {
     let slice = Argument::Buffer(Region { memory: Memory(1), offset: 4, length: LENGTH - 4 });
     let launches = [strided("strided", 0, 1, 900), ("strided", vec![slice, buffer(2), int(900)])];
     let outcome = fuse_in(PATTERNS, &plan(&launches, 64, &[]), Trust::ProofOnly);
-    assert!(matches!(outcome.judgements[1].verdict, Verdict::NeedsTrust(_)));
+    assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::NeedsTrust(_)));
 }
 
 #[test]

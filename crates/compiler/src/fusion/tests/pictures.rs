@@ -37,7 +37,7 @@ fn refusal(plan: &Plan) -> String {
     let outcome = fuse_in(PICTURES, plan, Trust::ProofOnly);
     let why = outcome.fused.unwrap_err();
     assert_eq!(trusted, why);
-    let is_refuted = |verdict: &Verdict| *verdict == Verdict::Refuted(why.clone());
+    let is_refuted = |verdict: &FusionVerdict| *verdict == FusionVerdict::Refuted(why.clone());
     let mut judged = outcome.judgements.iter();
     let judged = judged.find(|judgement| is_refuted(&judgement.verdict)).unwrap();
     assert!(judged.pairs.values().any(is_refuted), "{:?}", judged.pairs);

@@ -9,7 +9,7 @@ fn assert_any(bytes: &[u8], second: Launch, memory: u32) {
     let plan = plan(&launches, 64, &[1, 2]);
     let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
     let judgement = outcome.judgements.iter().find(|j| j.memory == Memory(memory)).unwrap();
-    assert!(matches!(judgement.verdict, Verdict::NeedsTrust(_)), "{second:?}: {judgement:?}");
+    assert!(matches!(judgement.verdict, FusionVerdict::NeedsTrust(_)), "{second:?}: {judgement:?}");
     let trusted = fuse_in(bytes, &plan, Trust::Caller).fused.unwrap();
     valid(&trusted);
     assert!(!trusted.internalized.contains(&Memory(memory)));

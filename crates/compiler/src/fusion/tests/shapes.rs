@@ -217,10 +217,10 @@ fn reading_neighbours_refutes_fusion_across_shapes() {
         ]
     };
     let outcome = fuse_in(OPTIMISED, &plan_of(&launches(64), &[]), Trust::Caller);
-    assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
+    assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::Refuted(_)), "{outcome:?}");
     // A single work-item writes what its neighbour reads.
     let outcome = fuse_in(OPTIMISED, &plan_of(&launches(1), &[]), Trust::Caller);
-    assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
+    assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::Refuted(_)), "{outcome:?}");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn clones_have_their_own_specialization_constants() {
         // With different constants, the launches use different elements.
         plan.slots[0].constants = vec![(7, 3_u32.to_le_bytes().into())];
         let outcome = fuse_in(bytes, &plan, Trust::Caller);
-        assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
+        assert!(matches!(outcome.judgements[1].verdict, FusionVerdict::Refuted(_)), "{outcome:?}");
         plan.slots[1].constants = vec![(7, 3_u32.to_le_bytes().into())];
         assert_eq!(fused(bytes, &plan).0.internalized, [Memory(1)]);
     }
