@@ -134,7 +134,7 @@ async fn open_manifest() -> kiln::Result<()> {
     rt.record_manifest(&path).await?;
     for number in 0..ENTRIES {
         let text = format!("kernel void k{number}(global uint *x) {{ x[0] = {number}; }}");
-        rt.build(&Module::opencl_c(text).label(format!("k{number}.cl"))).await?;
+        rt.build(&Module::opencl_c(text).with_label(format!("k{number}.cl"))).await?;
     }
     rt.drain().await;
     let mut times = Vec::new();

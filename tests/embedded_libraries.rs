@@ -330,12 +330,12 @@ fn libraries_are_listed_in_the_order_of_search() {
         let attached = rt.attach(&plug_in).expect("it is attached");
         let registered = library(ModuleFormat::SpirV, &[function("a"), function("b")]);
         register(&rt, &[&registered]);
-        let preloaded = library(ModuleFormat::SpirV, &[function("c")]).label("faster.spv");
+        let preloaded = library(ModuleFormat::SpirV, &[function("c")]).with_label("faster.spv");
         assert!(rt.preload(&preloaded).expect("it exports"));
         let listed = rt.libraries();
         assert_eq!(listed.len(), EMBEDDED + 3);
         assert_eq!(*listed[0].source(), LibrarySource::Preloaded);
-        assert_eq!(listed[0].module().expect("valid").get_label(), Some("faster.spv"));
+        assert_eq!(listed[0].module().expect("valid").label(), Some("faster.spv"));
         assert_eq!(*listed[1].source(), LibrarySource::Registered);
         assert_eq!(listed[1].exports(), ["a", "b"]);
         let embedded = &listed[2..EMBEDDED + 2];

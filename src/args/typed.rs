@@ -130,8 +130,8 @@ mod sealed {
 /// }
 /// ```
 ///
-/// * `options`: build options, as for [`Module::options`](crate::Module::options). Folders of `-I` are relative
-///   to the folder of the file.
+/// * `options`: build options, as for [`Module::with_options`](crate::Module::with_options). Folders of `-I` are
+///   relative to the folder of the file.
 /// * `kernels`: the kernels to generate functions for, if not all of the file.
 /// * `type`: the Rust type for a type of the device code. Its path is resolved inside the generated module, so
 ///   a type beside the macro is `super::Name`. A type that a function declares is out of reach.

@@ -180,8 +180,8 @@ impl EnvironmentOptions {
         let mut options = SourcedOptions::default();
         let no_variables = KindVariables::default();
         let (own, variables) = match kind {
-            OptionKind::Compile => (module.get_options(), &self.compile),
-            OptionKind::Link => (module.get_link_options(), &self.link),
+            OptionKind::Compile => (module.options(), &self.compile),
+            OptionKind::Link => (module.link_options(), &self.link),
         };
         let is_native = module.format() == ModuleFormat::Native;
         let variables = if is_native { &no_variables } else { variables };

@@ -152,7 +152,7 @@ impl BuildPlan {
         let labels: Vec<_> = self
             .inputs
             .iter()
-            .filter_map(|input| input.module.get_label())
+            .filter_map(|input| input.module.label())
             .filter(|label| !error.message().contains(label))
             .map(|label| format!("`{label}`"))
             .collect();
@@ -164,8 +164,8 @@ impl BuildPlan {
         let contains_kernel =
             |input: &&BuildInput| input.module.kernels().iter().any(|known| known == kernel);
         match &self.inputs[..] {
-            [input] => input.module.get_label(),
-            inputs => inputs.iter().find(contains_kernel)?.module.get_label(),
+            [input] => input.module.label(),
+            inputs => inputs.iter().find(contains_kernel)?.module.label(),
         }
     }
 
@@ -322,7 +322,7 @@ impl BuildPlan {
     /// Returns the abbreviated digests and the labels of the modules.
     pub(crate) fn module_summary(&self) -> String {
         let each = self.inputs.iter().map(|BuildInput { module, .. }| {
-            let label = module.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
+            let label = module.label().map(|label| format!(" `{label}`")).unwrap_or_default();
             format!("{:.8}{label}", module.digest())
         });
         each.collect::<Vec<_>>().join(" ")
@@ -421,7 +421,7 @@ impl BuildPlan {
     /// Returns the modules that have labels, by digest.
     pub(crate) fn labels(&self) -> Vec<(String, String)> {
         let labelled = self.inputs.iter().filter_map(|BuildInput { module, .. }| {
-            Some((module.digest().to_string(), module.get_label()?.to_owned()))
+            Some((module.digest().to_string(), module.label()?.to_owned()))
         });
         labelled.collect()
     }

@@ -178,7 +178,7 @@ impl Program {
     /// ```no_run
     /// # async fn example(rt: kiln::Runtime, application: kiln::Module) -> kiln::Result<()> {
     /// for symbol in rt.build(&application).await?.linked_symbols() {
-    ///     let library = symbol.exporter.get_label().unwrap_or("unnamed");
+    ///     let library = symbol.exporter.label().unwrap_or("unnamed");
     ///     println!("{}: from {library}", symbol.name);
     /// }
     /// # Ok(())

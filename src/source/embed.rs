@@ -155,7 +155,7 @@ impl Embedded {
         };
         let place = || format!("the embedded device library {}", self.embedding());
         let module = module.map_err(|error| error.within(place()))?;
-        Ok(module.label(format!("{} of {} {}", self.file, self.package, self.version)))
+        Ok(module.with_label(format!("{} of {} {}", self.file, self.package, self.version)))
     }
 
     /// Returns the names that the library probably exports, and perhaps more. Quick: the module is made only

@@ -147,28 +147,28 @@ impl Module {
     /// use kiln::Module;
     ///
     /// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
-    /// let module = Module::opencl_c(text).label("filters/halve.cl");
-    /// assert_eq!(module.get_label(), Some("filters/halve.cl"));
+    /// let module = Module::opencl_c(text).with_label("filters/halve.cl");
+    /// assert_eq!(module.label(), Some("filters/halve.cl"));
     /// assert_eq!(module.digest(), Module::opencl_c(text).digest());
     /// ```
     #[must_use]
-    pub fn label(self, label: impl Into<String>) -> Self {
+    pub fn with_label(self, label: impl Into<String>) -> Self {
         Self { label: Some(label.into().into()), ..self }
     }
 
-    /// Returns the [label](Self::label), if there is one.
+    /// Returns the [label](Self::with_label), if there is one.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(rt: kiln::Runtime, module: kiln::Module) {
     /// if let Err(error) = rt.build(&module).await {
-    ///     eprintln!("{}: {error}", module.get_label().unwrap_or("unnamed module"));
+    ///     eprintln!("{}: {error}", module.label().unwrap_or("unnamed module"));
     /// }
     /// # }
     /// ```
     #[must_use]
-    pub fn get_label(&self) -> Option<&str> {
+    pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
     }
 
@@ -177,7 +177,7 @@ impl Module {
         Self { label: other.label.clone(), ..self }
     }
 
-    /// Reads a module from a file, whose path becomes its [label](Self::label). The format is detected from the
+    /// Reads a module from a file, whose path becomes its [label](Self::with_label). The format is detected from the
     /// content: SPIR-V by its magic number, OpenCL C if it is text, and a native binary otherwise.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl Module {
                 })?;
                 let module =
                     Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
-                Ok(module.label(path.to_string_lossy()))
+                Ok(module.with_label(path.to_string_lossy()))
             };
             run_blocking(open).await
         })
@@ -647,8 +647,8 @@ impl fmt::Debug for Module {
             .field("bytes", &self.code().len())
             .field("digest", &self.digest())
             .field("untrusted", &self.is_untrusted)
-            .field("options", &self.get_options())
-            .field("link options", &self.get_link_options())
+            .field("options", &self.options())
+            .field("link options", &self.link_options())
             .finish()
     }
 }

@@ -171,7 +171,7 @@ impl ExportedLibrary {
         let module =
             module.map_err(|error| error.within(format!("the device library {embedding}")))?;
         let Embedding { file, package, version, .. } = &embedding;
-        let module = module.label(format!("{file} of {package} {version}"));
+        let module = module.with_label(format!("{file} of {package} {version}"));
         Ok(DeviceLibrary::new(module, LibrarySource::Attached(embedding)))
     }
 }

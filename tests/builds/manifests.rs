@@ -102,7 +102,7 @@ const SKIPPED: usize = 3;
 
 /// Builds programs of all kinds: with options, with constants, linked, and from untrusted text.
 async fn build_all_kinds(rt: &Runtime) {
-    let saxpy = Module::opencl_c(SAXPY).label("saxpy.cl");
+    let saxpy = Module::opencl_c(SAXPY).with_label("saxpy.cl");
     rt.build(&saxpy).options("-cl-fast-relaxed-math").await.unwrap();
     rt.build(&specialized()).specialize(7, 17u32).await.unwrap();
     // An imitated GPU is not there for the child.
@@ -220,7 +220,7 @@ async fn simulated(cache: CacheConfig, simulator: &Simulator) -> Runtime {
 
 fn module(number: usize) -> Module {
     let text = format!("kernel void k{number}(global uint *x) {{ x[0] = {number}; }}");
-    Module::opencl_c(text).label(format!("k{number}.cl"))
+    Module::opencl_c(text).with_label(format!("k{number}.cl"))
 }
 
 /// Builds these programs, and returns once they are recorded.

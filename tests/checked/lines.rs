@@ -64,7 +64,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(TEXT).label("filters/filter.cl");
+        let module = Module::opencl_c(TEXT).with_label("filters/filter.cl");
         let expected = [("x", "filter.cl:3"), ("x", "filter.cl:9"), ("y", "filter.cl:10")];
         let filter = build(&rt, &module).await.kernel("filter").expect("it can be checked");
         let found = verdict(&rt, &filter).await;
@@ -108,7 +108,7 @@ everywhere! {
                     \tfloat value =\n\
                     \t\tGET(i);\n\
                     \tput(y, i, value);\n}";
-        let module = Module::opencl_c(text).label("main.cl");
+        let module = Module::opencl_c(text).with_label("main.cl");
         let options = format!("-I {}", folder.path().display());
         let program = rt.build(&module).options(&options).checked().await.expect("it builds");
         let filter = program.kernel("filter").expect("it can be checked");
@@ -122,7 +122,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(TEXT).label("filter.cl");
+        let module = Module::opencl_c(TEXT).with_label("filter.cl");
         let refusal = build(&rt, &module).await.kernel("shown").expect_err("it is refused");
         assert_eq!(refusal.kind(), ErrorKind::Unsupported);
         let message = refusal.to_string();
@@ -135,7 +135,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(TEXT).label("filter.cl");
+        let module = Module::opencl_c(TEXT).with_label("filter.cl");
         let (x, y) = buffers(&rt).await;
         // The launch is submitted before the program is built, so that it can wait for the compilers.
         let build = rt.build(&module).checked().start();
@@ -151,7 +151,7 @@ everywhere! {
         assert!(error.to_string().contains("(filter.cl:10)"), "{error}");
         assert!(!error.to_string().contains("Launch::verdict"), "{error}");
         // A launch of another program does not wait for the compilers.
-        let moved = Module::opencl_c(format!("\n{TEXT}")).label("moved.cl");
+        let moved = Module::opencl_c(format!("\n{TEXT}")).with_label("moved.cl");
         let program = rt.build(&moved).checked().await.expect("it builds");
         let filter = program.kernel("filter").expect("it can be checked");
         let launch = || filter.launch(SIZE).args((&x, &y, 2)).require_proof();
@@ -179,8 +179,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(TEXT).label("filter.cl");
-        let moved = Module::opencl_c(format!("// A comment.\n{TEXT}")).label("filter.cl");
+        let module = Module::opencl_c(TEXT).with_label("filter.cl");
+        let moved = Module::opencl_c(format!("// A comment.\n{TEXT}")).with_label("filter.cl");
         let expected = [("x", "filter.cl:3"), ("x", "filter.cl:9"), ("y", "filter.cl:10")];
         let filter = build(&rt, &module).await.kernel("filter").expect("it can be checked");
         assert_eq!(lines(&verdict(&rt, &filter).await), expected);
@@ -202,7 +202,7 @@ everywhere! {
         }
         // Lines are read at the build for kernels that are refused.
         let fit = TEXT.split("kernel void shown").next().expect("there is text before it");
-        let module = Module::opencl_c(fit).label("filter.cl");
+        let module = Module::opencl_c(fit).with_label("filter.cl");
         let before = rt.build(&module).checked().await.expect("it builds");
         let spirv = spirv_of(&rt, &module, "").await.expect("it is translated");
         let translations = || rt.stats().translations;

@@ -26,7 +26,7 @@ const PARTICLE: Particle = [[1.0; 4], [2.0; 4]];
 
 /// Returns the kernel, built with options.
 async fn advance(rt: &Runtime, options: &str) -> Kernel {
-    let module = Module::opencl_c(KERNEL).options(options);
+    let module = Module::opencl_c(KERNEL).with_options(options);
     let program = rt.build(&module).checked().await.expect("it builds");
     program.kernel("advance").expect("it is checked")
 }

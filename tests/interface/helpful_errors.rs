@@ -26,8 +26,8 @@ fn takes_text(rt: &Runtime) -> bool {
 everywhere! {
     async fn labels_appear_in_errors_and_do_not_affect_keys(rt: Runtime) {
         let plain = Module::opencl_c(SAXPY);
-        let module = plain.clone().label("tone mapping");
-        assert_eq!((module.get_label(), plain.get_label()), (Some("tone mapping"), None));
+        let module = plain.clone().with_label("tone mapping");
+        assert_eq!((module.label(), plain.label()), (Some("tone mapping"), None));
         assert_eq!(module.digest(), plain.digest());
         assert_eq!(rt.build(&module).key().unwrap(), rt.build(&plain).key().unwrap());
 
@@ -41,7 +41,7 @@ everywhere! {
 
         // A build, in memory and from a file.
         let broken = "kernel void broken() { mistake; }";
-        let error = rt.build(&Module::opencl_c(broken).label("grading")).await.unwrap_err();
+        let error = rt.build(&Module::opencl_c(broken).with_label("grading")).await.unwrap_err();
         assert_contains(&error, &["`grading`", "mistake"]);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file.cl");
@@ -50,10 +50,10 @@ everywhere! {
         let error = rt.build(&module).await.unwrap_err();
         assert_contains(&error, &[file.to_str().unwrap()]);
         // The error of a missing import names the label.
-        let module = Module::opencl_c(SAXPY).importing(["nowhere"]).label("needy");
+        let module = Module::opencl_c(SAXPY).importing(["nowhere"]).with_label("needy");
         let error = rt.build(&module).await.unwrap_err();
         assert_contains(&error, &["`needy`", "imports `nowhere`"]);
-        assert!(module.untrusted().get_label().is_some());
+        assert!(module.untrusted().label().is_some());
     }
 }
 
@@ -63,7 +63,7 @@ fn errors_of_failed_launches_and_traces_name_the_module() {
     let simulator = simulation::with_kernels(kiln::simulated::Simulator::new());
     futures::executor::block_on(async {
         let rt = simulation::runtime(&simulator).await;
-        let module = Module::opencl_c(simulation::KERNELS).label("tone mapping");
+        let module = Module::opencl_c(simulation::KERNELS).with_label("tone mapping");
         let program = rt.build(&module).await.unwrap();
         // SAFETY: the launch is within the buffer.
         let scale = unsafe { program.kernel("scale") }.unwrap();

@@ -61,7 +61,7 @@ fn with_other_driver(device: &DeviceInfo) -> Vec<(String, String)> {
 async fn of_other_driver(rt: &Runtime, module: &Module) -> Module {
     let config = CacheConfig::memory_only().device_identity(with_other_driver);
     let other = start(rt, Runtime::builder().cache(config)).await;
-    native(&other, module).await.label("old.o")
+    native(&other, module).await.with_label("old.o")
 }
 
 /// Returns the formats of the modules that a program takes symbols from.
@@ -175,9 +175,9 @@ everywhere! {
         let inner = library(format, &[function("inner")]);
         let cases = [
             // It does not export this.
-            ("wrong", binary.clone().exporting(["wrong"]).importing(["inner"]).label("stated.o")),
+            ("wrong", binary.clone().exporting(["wrong"]).importing(["inner"]).with_label("stated.o")),
             // It imports `inner`, but does not say so.
-            ("outer", binary.clone().exporting(["outer"]).label("stated.o")),
+            ("outer", binary.clone().exporting(["outer"]).with_label("stated.o")),
         ];
         for (name, stated) in cases {
             let rt = fresh(&like).await;
@@ -332,7 +332,7 @@ everywhere! {
         let whole = module(format, &[function("twice").times(2.0)], &[("own", &["twice"])]);
         let binary = rt.build(&whole).await.expect("it builds").binary().expect("it has one");
         let binary = Module::native(binary).expect("it is not empty").exporting(["twice"]);
-        register(&rt, &[&binary.label("program.bin")]);
+        register(&rt, &[&binary.with_label("program.bin")]);
         let error = refused(&rt, &application(format, &["twice"])).await;
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         for part in ["`program.bin`", "a linked program", "kiln build --object"] {
@@ -427,7 +427,7 @@ fn a_driver_that_links_text_only_takes_no_objects_for_spirv() {
         let error = rt.build(&spirv).object().await.expect_err("the driver links text only");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("links no objects made of SPIR-V"), "{error}");
-        register(&rt, &[&native(&rt, &text).await.label("twice.o")]);
+        register(&rt, &[&native(&rt, &text).await.with_label("twice.o")]);
         rt.build(&application(ModuleFormat::OpenClC, &["twice"])).await.expect("it is linked");
         let application = application(ModuleFormat::SpirV, &["twice"]);
         let error = refused(&rt, &application).await;

@@ -316,7 +316,7 @@ impl<'a> Emitter<'a> {
                 ///
                 /// If the module is damaged; OpenCL C cannot be.
                 pub fn module() -> #kiln::Result<#kiln::Module> {
-                    ::core::result::Result::Ok(#module.label(#label)#(.options(#options))*)
+                    ::core::result::Result::Ok(#module.with_label(#label)#(.with_options(#options))*)
                 }
 
                 /// Builds the kernels for the device of a runtime. Concurrent requests share one build.

@@ -159,7 +159,7 @@ fn files_and_variables_are_watched() {
         assert_contains(&including, &format!("include_bytes!({})", path(file)));
     }
     assert!(!including.contains("include_str!"), "{including}");
-    assert_contains(&including, r#".label("including.cl").options("-D M")"#);
+    assert_contains(&including, r#".with_label("including.cl").with_options("-D M")"#);
 
     let variable = generated_in(
         r#"mod m = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/saxpy.spv");"#,

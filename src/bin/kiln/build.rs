@@ -66,7 +66,7 @@ impl From<LinkedSymbol> for Linked {
 
 /// Returns the label of a module, or its digest.
 fn name(module: &Module) -> String {
-    module.get_label().map_or_else(|| module.digest().to_string(), str::to_owned)
+    module.label().map_or_else(|| module.digest().to_string(), str::to_owned)
 }
 
 pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {

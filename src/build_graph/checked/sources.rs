@@ -133,6 +133,6 @@ fn same_with_lines(
         tracing::debug!("the compilers translate a text differently with lines");
         return Ok(None);
     }
-    kiln_spirv::name_standard_input(&mut found, text.module().get_label().unwrap_or_default());
+    kiln_spirv::name_standard_input(&mut found, text.module().label().unwrap_or_default());
     Ok(Some(Module::spirv(found.assemble())?.untrusted_if(with_lines.is_untrusted())))
 }

@@ -71,7 +71,7 @@ pub(crate) fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>
 /// Describes a module for messages: by its label, and by its exports and kernels.
 pub(crate) fn describe(module: &Module) -> String {
     let digest: Digest = module.digest();
-    let label = module.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
+    let label = module.label().map(|label| format!("`{label}` ")).unwrap_or_default();
     let mut text = format!("the {} module {label}{digest:.8}", module.format());
     let kernels = module.kernels().iter().map(String::as_str);
     let mut names: Vec<_> = module.exports().chain(kernels).take(MAX_NAMES + 1).collect();

@@ -49,7 +49,7 @@ impl fmt::Display for LinkedSymbol {
 
 /// Returns the label of a module, or its abbreviated digest.
 fn short(module: &Module) -> String {
-    module.get_label().map_or_else(
+    module.label().map_or_else(
         || format!("{} {:.8}", module.format(), module.digest()),
         |label| format!("`{label}`"),
     )

@@ -42,7 +42,7 @@ fn input_line(input: &BuildInput) -> InputLine {
     let constants = input.constants().into_iter().map(|(id, bytes)| (id, Hex(bytes)));
     InputLine {
         module: module.digest(),
-        label: module.get_label().map(str::to_owned),
+        label: module.label().map(str::to_owned),
         included: input.included.as_ref().map(|included| included.digest.to_string()),
         constants: constants.collect(),
         options: input.options().to_owned(),

@@ -160,7 +160,7 @@ fn field<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
 fn restored_input(manifest: &BuildManifest, line: &InputLine) -> Result<RestoredInput> {
     let module = restored_module(manifest.module(line.module)?)?.untrusted_if(line.untrusted);
     let module = match &line.label {
-        Some(label) => module.label(label.as_str()),
+        Some(label) => module.with_label(label.as_str()),
         None => module,
     };
     let constants = line.constants.iter();

@@ -22,11 +22,11 @@ fn plan(links_by_calls: bool, link_options: &str) -> BuildPlan {
     let links = vec![ModuleFormat::SpirV];
     let device =
         Device::new(0, Arc::new(DeviceInfo { links, links_by_calls, ..DeviceInfo::fake() }));
-    let mut spec = BuildSpec::new(application.options("-a"), 0);
+    let mut spec = BuildSpec::new(application.with_options("-a"), 0);
     spec.set_options("-b").expect("there is no NUL");
     spec.set_link_options(link_options).expect("there is no NUL");
     let mut libraries = Libraries::default();
-    assert!(libraries.register(&library.options("-c")).expect("it exports something"));
+    assert!(libraries.register(&library.with_options("-c")).expect("it exports something"));
     let target = LinkTarget { device: &device, identity: &[] };
     let find = |module: &Module| libraries.resolve(module, &target);
     let environment = EnvironmentOptions::default();

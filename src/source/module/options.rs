@@ -24,7 +24,7 @@ impl Module {
     /// unregistered.
     ///
     /// For a SPIR-V module whose producer recorded its command line, the default is the part of that command
-    /// line that the device's compiler needs as well: see [`get_options`](Self::get_options).
+    /// line that the device's compiler needs as well: see [`options`](Self::options).
     ///
     /// Options that contain a NUL character or a quotation that is not closed are an error when a program is
     /// built from the module.
@@ -37,14 +37,14 @@ impl Module {
     /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let blur = Module::open("blur.cl").await?.options("-D RADIUS=4 -cl-mad-enable");
+    /// let blur = Module::open("blur.cl").await?.with_options("-D RADIUS=4 -cl-mad-enable");
     /// let exact = rt.build(&blur).await?;
     /// let fast = rt.build(&blur).options("-cl-fast-relaxed-math").await?; // after the module's options
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn options(self, options: impl AsRef<str>) -> Self {
+    pub fn with_options(self, options: impl AsRef<str>) -> Self {
         Self { options: Some(stored_options(options.as_ref())), ..self }
     }
 
@@ -54,7 +54,7 @@ impl Module {
     ///
     /// The environment variable `KILN_LINK_OPTIONS` replaces them, `KILN_APPEND_LINK_OPTIONS` adds to them, and
     /// those of [`BuildRequest::link_options`](crate::BuildRequest::link_options) follow. Otherwise they are
-    /// like [`options`](Self::options).
+    /// like [`with_options`](Self::with_options).
     ///
     /// # Examples
     ///
@@ -62,17 +62,17 @@ impl Module {
     /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime, application: Module) -> kiln::Result<()> {
-    /// let application = application.link_options("-cl-fast-relaxed-math");
+    /// let application = application.with_link_options("-cl-fast-relaxed-math");
     /// let program = rt.build(&application).await?; // the driver's linker gets the option
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn link_options(self, options: impl AsRef<str>) -> Self {
+    pub fn with_link_options(self, options: impl AsRef<str>) -> Self {
         Self { link_options: Some(stored_options(options.as_ref())), ..self }
     }
 
-    /// Returns the module's own [options](Self::options) for compiling, if there are any.
+    /// Returns the module's own [options](Self::with_options) for compiling, if there are any.
     ///
     /// By default, these are options that the producer of a SPIR-V module recorded in it. Kiln knows the record
     /// of the instruction set `NonSemantic.Shader.DebugInfo` (versions 100 and 200), whose `DebugEntryPoint`
@@ -91,26 +91,26 @@ impl Module {
     /// use kiln::Module;
     ///
     /// let module = Module::opencl_c("kernel void nothing() {}");
-    /// assert_eq!(module.get_options(), None);
-    /// assert_eq!(module.options(" -w  -g ").get_options(), Some("-w -g"));
+    /// assert_eq!(module.options(), None);
+    /// assert_eq!(module.with_options(" -w  -g ").options(), Some("-w -g"));
     /// ```
     #[must_use]
-    pub fn get_options(&self) -> Option<&str> {
+    pub fn options(&self) -> Option<&str> {
         self.options.as_deref().or(self.inner.reflection.recorded_options.as_deref())
     }
 
-    /// Returns the module's own [link options](Self::link_options), if they were set.
+    /// Returns the module's own [link options](Self::with_link_options), if they were set.
     ///
     /// # Examples
     ///
     /// ```
     /// use kiln::Module;
     ///
-    /// let module = Module::opencl_c("kernel void nothing() {}").link_options("-cl-denorms-are-zero");
-    /// assert_eq!(module.get_link_options(), Some("-cl-denorms-are-zero"));
+    /// let module = Module::opencl_c("kernel void nothing() {}").with_link_options("-cl-denorms-are-zero");
+    /// assert_eq!(module.link_options(), Some("-cl-denorms-are-zero"));
     /// ```
     #[must_use]
-    pub fn get_link_options(&self) -> Option<&str> {
+    pub fn link_options(&self) -> Option<&str> {
         self.link_options.as_deref()
     }
 

@@ -74,7 +74,7 @@ fn a_kept_failure_names_the_source_of_each_request() {
     block_on(async {
         let simulator = Simulator::immediate();
         let rt = simulated(&simulator).await;
-        let module = Module::opencl_c(SAXPY).label("saxpy.cl");
+        let module = Module::opencl_c(SAXPY).with_label("saxpy.cl");
         let refused = |result| refused(result, ErrorKind::BuildFailed, &["`--refuse` comes from"]);
         let build = rt.build(&module).options("--refuse").start();
         let (first, other) = (refused(build.clone().await), refused(build.await));
@@ -90,7 +90,7 @@ fn a_kept_failure_names_the_source_of_each_request() {
         assert!(launched.same(&first), "{launched}");
         assert_says(&launched.to_string(), &["`--refuse` comes from", "of the request"]);
         assert_says(&first.to_string(), &["of the request"]);
-        let of_module = refused(rt.build(&module.clone().options("--refuse")).await);
+        let of_module = refused(rt.build(&module.clone().with_options("--refuse")).await);
         assert!(of_module.same(&first) && of_module.is_deterministic(), "it was kept");
         assert_says(&of_module.to_string(), &["of the OpenCL C module `saxpy.cl`"]);
         let of_link = refused(rt.build(&module).link_options("--refuse").await);
@@ -108,7 +108,7 @@ fn nul_characters_and_open_quotations_are_errors_that_name_the_source() {
     block_on(async {
         let simulator = Simulator::immediate();
         let rt = simulated(&simulator).await;
-        let module = Module::opencl_c(SAXPY).label("saxpy.cl");
+        let module = Module::opencl_c(SAXPY).with_label("saxpy.cl");
         let invalid = ErrorKind::InvalidArgument;
         let request = rt.build(&module);
         let nul = &["NUL", "byte 3", "of the request"];
@@ -121,12 +121,12 @@ fn nul_characters_and_open_quotations_are_errors_that_name_the_source() {
             ("-w \\", "backslash"),
         ] {
             let parts = &[problem, "`saxpy.cl`"];
-            refused(rt.build(&module.clone().options(bad)).await, invalid, parts);
-            refused(rt.build(&module.clone().link_options(bad)).await, invalid, parts);
+            refused(rt.build(&module.clone().with_options(bad)).await, invalid, parts);
+            refused(rt.build(&module.clone().with_link_options(bad)).await, invalid, parts);
         }
         // A library is named like the requested module.
-        let library = Module::opencl_c("void f() {}").exporting(["f"]).label("library.cl");
-        rt.register(&library.options("'")).unwrap();
+        let library = Module::opencl_c("void f() {}").exporting(["f"]).with_label("library.cl");
+        rt.register(&library.with_options("'")).unwrap();
         let importing = module.importing(["f"]);
         refused(rt.build(&importing).await, invalid, &["not closed", "`library.cl`"]);
         assert_eq!(simulator.counts().builds, 0);

@@ -125,12 +125,13 @@ impl Job {
             "{MACROS}\n{declaration}\n\
              kernel void sources(global float *x) {{ x[get_global_id(0)] = SOURCES{call}; }}"
         );
-        let mut module = Module::opencl_c(text).importing(imports.iter().copied()).label("app.cl");
+        let mut module =
+            Module::opencl_c(text).importing(imports.iter().copied()).with_label("app.cl");
         if let Some(options) = &self.module {
-            module = module.options(options);
+            module = module.with_options(options);
         }
         if let Some(options) = &self.module_link {
-            module = module.link_options(options);
+            module = module.with_link_options(options);
         }
         if self.is_untrusted { module.untrusted() } else { module }
     }
@@ -172,8 +173,8 @@ impl Job {
 
 fn library(options: &str) -> Module {
     let text = format!("{MACROS}\nfloat in_library(float x) {{ return x + SOURCES; }}");
-    let module = Module::opencl_c(text).exporting(["in_library"]).label("library.cl");
-    if options.is_empty() { module } else { module.options(options) }
+    let module = Module::opencl_c(text).exporting(["in_library"]).with_label("library.cl");
+    if options.is_empty() { module } else { module.with_options(options) }
 }
 
 async fn value(rt: &Runtime, program: &Program) -> f32 {
@@ -507,8 +508,8 @@ fn modules_that_are_merged_are_compiled_with_the_options_of_the_requested_one() 
             libraries::module(ModuleFormat::SpirV, functions, kernels)
         };
         let library = spirv(&[libraries::function("scale")], &[]);
-        rt.register(&library.options(LINK[1])).unwrap();
-        let application = spirv(&[], &[("apply", &["scale"])]).options("-w");
+        rt.register(&library.with_options(LINK[1])).unwrap();
+        let application = spirv(&[], &[("apply", &["scale"])]).with_options("-w");
         let request = rt.build(&application).options("-g").link_options(LINK[0]);
         let mut fields = request.key_fields().unwrap();
         fields.retain(|(name, _)| name.contains("options"));
@@ -520,7 +521,7 @@ fn modules_that_are_merged_are_compiled_with_the_options_of_the_requested_one() 
         ];
         assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value)));
         request.await.unwrap();
-        let again = rt.build(&application.options(format!("-w -g {}", LINK[0])));
+        let again = rt.build(&application.with_options(format!("-w -g {}", LINK[0])));
         assert_eq!(again.await.unwrap().origin(), Origin::Memory);
         assert_eq!(simulator.counts().builds, 1);
     });
@@ -573,7 +574,7 @@ fn untrusted_modules_are_compiled_and_linked_with_all_options_in_a_child() {
 #[test]
 fn options_that_a_producer_recorded_are_those_of_the_module() {
     let recorded = Module::spirv(recorded_module()).unwrap();
-    assert_eq!(recorded.get_options(), Some("-cl-denorms-are-zero -cl-mad-enable"));
+    assert_eq!(recorded.options(), Some("-cl-denorms-are-zero -cl-mad-enable"));
     block_on(on_each_device(async |rt| {
         if !rt.device().formats.contains(&ModuleFormat::SpirV) {
             return;
@@ -585,8 +586,11 @@ fn options_that_a_producer_recorded_are_those_of_the_module() {
         let (_, own) = field("options from the module's record").unwrap();
         assert_eq!(own, "-cl-denorms-are-zero -cl-mad-enable");
         // The application's options for the module replace the record.
-        let stated = rt.build(&recorded.clone().options("-w")).key().unwrap();
-        assert_eq!(stated, rt.build(&recorded.clone().options("")).options("-w").key().unwrap());
+        let stated = rt.build(&recorded.clone().with_options("-w")).key().unwrap();
+        assert_eq!(
+            stated,
+            rt.build(&recorded.clone().with_options("")).options("-w").key().unwrap()
+        );
     }));
 }
 
@@ -633,7 +637,8 @@ fn launches_are_fused_with_the_options_of_their_modules() {
         let text = "kernel void scale(global const float *from, global float *to) {
             to[get_global_id(0)] = FACTOR * from[get_global_id(0)];
         }";
-        let module = Module::opencl_c(text).options("-D FACTOR=3.0f").link_options(LINK[0]);
+        let module =
+            Module::opencl_c(text).with_options("-D FACTOR=3.0f").with_link_options(LINK[0]);
         let program = rt.build(&module).await.unwrap();
         // SAFETY: a work-item touches its own elements.
         let scale = unsafe { program.kernel("scale") }.unwrap();

@@ -103,7 +103,7 @@ fn hash(text: &str) -> u64 {
 /// Builds a program for checked launches. If it is refused, tells whether the device's compiler takes it.
 /// `is_counted` tells whether the outcome is to be reported.
 async fn build(rt: &Runtime, program: &Program, is_counted: bool) -> Option<CheckedProgram> {
-    let module = Module::opencl_c(&program.text).label(&program.name);
+    let module = Module::opencl_c(&program.text).with_label(&program.name);
     let request = || rt.build(&module).options(&program.options);
     let error = match request().checked().await {
         Ok(checked) => {

@@ -33,9 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         for library in rt.libraries() {
             println!("  {library}");
         }
-        let picture = Module::spirv(PICTURE)?.label("picture.spv");
-        let filtered = Module::spirv(FILTERED)?.label("filtered.spv");
-        let warm = Module::spirv(WARM)?.label("warm.spv");
+        let picture = Module::spirv(PICTURE)?.with_label("picture.spv");
+        let filtered = Module::spirv(FILTERED)?.with_label("filtered.spv");
+        let warm = Module::spirv(WARM)?.with_label("warm.spv");
         let mut steps = Steps::new(&rt);
 
         // curve(0.5) is 0.5, brighter by 0.25; and 0.5 is inverted.
