@@ -51,7 +51,7 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
     }
     rt.drain().await;
     let after = rt.stats();
-    let lookups = after.builds_requested - before.builds_requested;
-    println!("cache lookups of {} launches: {lookups}", after.launches - before.launches);
+    let lookups = after.builds.requested - before.builds.requested;
+    println!("cache lookups of {} launches: {lookups}", after.launches.submitted - before.launches.submitted);
     Ok(())
 }

@@ -167,9 +167,9 @@ impl Compiles<'_> {
             return;
         }
         self.finish();
-        let before = self.rt.stats().compiles;
+        let before = self.rt.stats().builds.compiles;
         self.builds = (0..PROGRAMS).map(|_| self.rt.build(&unique(KERNELS)).start()).collect();
-        while self.rt.stats().compiles == before {
+        while self.rt.stats().builds.compiles == before {
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -62,8 +62,8 @@ fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
         let program = block_on(rt.build(&application).into_future())?;
         kiln.push(start.elapsed());
         let after = rt.stats();
-        assert_eq!(after.links, before.links + 1);
-        assert_eq!(after.compiles, before.compiles + u64::from(number == 0));
+        assert_eq!(after.builds.links, before.builds.links + 1);
+        assert_eq!(after.builds.compiles, before.builds.compiles + u64::from(number == 0));
         drop(program);
         rt.unregister(&module);
     }

@@ -84,7 +84,7 @@ async fn build_all(
     rt.drain().await;
     let times = Times { built, stored: start.elapsed() };
     let stats = rt.stats();
-    assert_eq!(stats.compiles, u64::from(programs), "every program is compiled once");
+    assert_eq!(stats.builds.compiles, u64::from(programs), "every program is compiled once");
     drop(rt);
     // The processors' time of a process counts once it has ended.
     std::thread::sleep(Duration::from_millis(500));
@@ -94,8 +94,8 @@ async fn build_all(
         times.built.as_secs_f64(),
         times.stored.as_secs_f64(),
         cpu_seconds() - cpu,
-        stats.compile_processes,
-        stats.process_compiles,
+        stats.builds.compile_processes,
+        stats.builds.process_compiles,
     );
     Ok(times)
 }

@@ -305,9 +305,9 @@ impl Model {
     /// Decodes tokens twice, prints the times of the second run, and returns its tokens.
     async fn measure(&self, name: &str, way: Way) -> kiln::Result<Vec<u32>> {
         self.decode(way, WARM_UP).await?;
-        let before = self.rt.stats().launches;
+        let before = self.rt.stats().launches.submitted;
         let (host, all) = self.decode(way, TOKENS).await?;
-        let kernels = (self.rt.stats().launches - before) as f64 / TOKENS as f64;
+        let kernels = (self.rt.stats().launches.submitted - before) as f64 / TOKENS as f64;
         let per_second = TOKENS as f64 / all.as_secs_f64();
         let host = host.as_secs_f64() * 1e6 / TOKENS as f64;
         println!("{name:20} {per_second:>10.0} {host:>22.1} {kernels:>8.1}");

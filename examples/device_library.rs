@@ -110,8 +110,9 @@ impl Table<'_> {
     /// Prints the row of a step that needs this number of modules and one program linked from them.
     fn row(&mut self, step: &str, modules: u64) {
         let stats = self.rt.stats();
-        let (compiles, links) = (stats.compiles - self.compiles, stats.links - self.links);
-        (self.compiles, self.links) = (stats.compiles, stats.links);
+        let (compiles, links) =
+            (stats.builds.compiles - self.compiles, stats.builds.links - self.links);
+        (self.compiles, self.links) = (stats.builds.compiles, stats.builds.links);
         println!("{step:<46} {compiles:>8} {links:>8} {:>8}", modules + 1 - compiles - links);
     }
 }

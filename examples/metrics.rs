@@ -1,7 +1,7 @@
 //! Metrics of a service: exports the statistics of a runtime in Prometheus' text format, over a plain TCP listener.
 //!
 //! ```sh
-//! cargo run --release --features serde --example metrics
+//! cargo run --release --example metrics
 //! ```
 //!
 //! A real service would serve until it is stopped, on the port that Prometheus scrapes. This example ends by itself: a
@@ -32,9 +32,9 @@ const ELEMENTS: usize = 1 << 20;
 
 const LAUNCHES: u64 = 100;
 
-/// Fields of [`kiln::Stats`] that state the present. The others only grow.
+/// Names of the metrics from [`kiln::Stats`] that state the present. The others only grow.
 const GAUGES: [&str; 4] =
-    ["programs_in_memory", "bytes_in_memory", "bytes_estimated", "commands_in_flight"];
+    ["memory_programs", "memory_bytes", "memory_bytes_estimated", "commands_in_flight"];
 
 fn main() -> Outcome<()> {
     smol::block_on(async {
@@ -56,7 +56,7 @@ fn main() -> Outcome<()> {
 
         print!("{after}");
         let grown = |name: &str| value(&after, name) - value(&before, name);
-        assert_eq!(grown("kiln_launches_total"), LAUNCHES as f64);
+        assert_eq!(grown("kiln_launches_submitted_total"), LAUNCHES as f64);
         assert_eq!(grown("kiln_device_memory_used_bytes"), (ELEMENTS * size_of::<f32>()) as f64);
         Ok(())
     })
@@ -98,12 +98,14 @@ async fn answer(rt: &Runtime, mut stream: TcpStream) -> Outcome<()> {
 /// Returns the statistics in Prometheus' text format.
 fn metrics(rt: &Runtime) -> Outcome<String> {
     let mut text = String::new();
-    // The names of the metrics are those of the fields, so that new fields are exported, too.
-    if let serde_json::Value::Object(fields) = serde_json::to_value(rt.stats())? {
-        for (field, value) in fields {
-            let is_gauge = GAUGES.contains(&&*field);
+    // The names of the metrics are those of the groups and fields, so that new fields are exported, too.
+    let stats = serde_json::to_value(rt.stats())?;
+    for (group, fields) in stats.as_object().into_iter().flatten() {
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            let metric = format!("{group}_{field}");
+            let is_gauge = GAUGES.contains(&&*metric);
             let (kind, suffix) = if is_gauge { ("gauge", "") } else { ("counter", "_total") };
-            let name = format!("kiln_{field}{suffix}");
+            let name = format!("kiln_{metric}{suffix}");
             writeln!(text, "# TYPE {name} {kind}\n{name} {value}")?;
         }
     }

@@ -221,8 +221,6 @@
 //! * `level-zero` (default): devices reached through Level Zero, in the same way. If both APIs reach a device,
 //!   OpenCL is used, because it builds OpenCL C without further compilers; `KILN_DEVICE=level-zero` selects
 //!   Level Zero.
-//! * `serde`: `serde::Serialize` for [`Stats`] and [`DeviceStats`](stats::DeviceStats), to export them as metrics. The
-//!   example `metrics` does so in the format of Prometheus.
 //! * `simulated`: the module `simulated`, a software device for tests of applications. Its kernels are
 //!   closures, and it produces faults on request.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need it only to
@@ -434,8 +432,11 @@ pub mod memory {
     pub use crate::queue::{Map, MapMut, Mapped, MappedMut, ReadPieces, Upload};
 }
 
-/// Observation of a [`Runtime`]: the states of its devices, and traces of its commands.
+/// Observation of a [`Runtime`]: the groups of [`Stats`], the states of devices, and traces of commands.
 pub mod stats {
-    pub use crate::counters::DeviceStats;
+    pub use crate::counters::{
+        BuildStats, CommandStats, DeviceStats, DiskStats, FusionStats, LaunchStats, MemoryStats,
+        RemoteStats,
+    };
     pub use crate::queue::{Trace, WriteTrace};
 }

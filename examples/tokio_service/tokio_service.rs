@@ -195,13 +195,11 @@ async fn mandelbrot(
 async fn stats(State(Service { rt, .. }): State<Service>) -> Json<serde_json::Value> {
     let stats = rt.stats();
     Json(json!({
-        "builds_requested": stats.builds_requested,
-        "compiles": stats.compiles,
-        "disk_hits": stats.disk_hits,
-        "joined_builds": stats.joined_builds,
-        "memory_hits": stats.memory_hits,
-        "launches": stats.launches,
-        "commands_in_flight": stats.commands_in_flight,
+        "builds": stats.builds,
+        "memory": stats.memory,
+        "disk": stats.disk,
+        "launches": stats.launches.submitted,
+        "commands_in_flight": stats.commands.in_flight,
     }))
 }
 
@@ -307,18 +305,21 @@ async fn check_service(address: SocketAddr) -> Result<(), Box<dyn Error>> {
 
     let (_, body) = fetch(address, "/stats").await?;
     let stats: serde_json::Value = serde_json::from_slice(&body)?;
-    let count = |name: &str| stats[name].as_u64().unwrap_or(0);
+    let count = |group: &str, name: &str| stats[group][name].as_u64().unwrap_or(0);
     // Up to four for each number of iterations: the text's program, the translation that is checked, the
     // program that is compiled from it, and a variant with guards if a launch is not proven.
     let programs = ITERATIONS.len() as u64;
-    if !(programs..=4 * programs).contains(&(count("compiles") + count("disk_hits"))) {
+    if !(programs..=4 * programs).contains(&(count("builds", "compiles") + count("disk", "hits"))) {
         return Err(format!("{programs} programs, but: {stats}").into());
     }
     latencies.sort_unstable();
     println!(
         "{REQUESTS} requests at once, all pictures as expected; {} compiles, {} programs from the disk, \
          {} requests that waited for one of these, {} that found the program in memory",
-        stats["compiles"], stats["disk_hits"], stats["joined_builds"], stats["memory_hits"]
+        count("builds", "compiles"),
+        count("disk", "hits"),
+        count("builds", "joined"),
+        count("memory", "hits")
     );
     println!(
         "latency, builds included: {:.1} ms median, {:.1} ms at most",

@@ -1,5 +1,5 @@
 //! A process that uses a store, for `scripts/check-versions`, which compiles it with several versions of Kiln. So it
-//! uses only what all of them have.
+//! uses only what all of them have. The feature `old-names` selects the names of versions before `EntryCheck`.
 //!
 //! ```sh
 //! program use ROOT LIMIT FIRST COUNT # builds and launches the programs FIRST to FIRST + COUNT - 1
@@ -20,8 +20,12 @@ use std::fmt::Debug;
 
 use futures::executor::block_on;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kiln::store::{Checked, Store};
-use kiln::{CacheConfig, Module, Runtime};
+#[cfg(feature = "old-names")]
+use kiln::store::Checked as EntryCheck;
+#[cfg(not(feature = "old-names"))]
+use kiln::store::EntryCheck;
+use kiln::store::Store;
+use kiln::{CacheConfig, Module, Runtime, Stats};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -93,9 +97,35 @@ async fn use_store(cache: CacheConfig, first: u32, count: u32) -> Result<()> {
     let uses = stream::iter(first..first + count).map(|number| use_program(&rt, number));
     uses.buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
     rt.drain().await;
-    let stats = rt.stats();
+    let [hits, misses, damaged, refused, failures, skips, evictions, writes, bytes_written] =
+        disk_counts(&rt.stats());
     println!(
-        "stats hits={} misses={} damaged={} refused={} failures={} skips={} evictions={} writes={} bytes_written={}",
+        "stats hits={hits} misses={misses} damaged={damaged} refused={refused} failures={failures} \
+         skips={skips} evictions={evictions} writes={writes} bytes_written={bytes_written}"
+    );
+    Ok(())
+}
+
+/// Returns the counts of the disk, in the order in which they are printed.
+#[cfg(not(feature = "old-names"))]
+fn disk_counts(Stats { disk, .. }: &Stats) -> [u64; 9] {
+    [
+        disk.hits,
+        disk.misses,
+        disk.damaged,
+        disk.refused,
+        disk.failures,
+        disk.skips,
+        disk.evictions,
+        disk.writes,
+        disk.bytes_written,
+    ]
+}
+
+/// Returns the counts of the disk, in the order in which they are printed.
+#[cfg(feature = "old-names")]
+fn disk_counts(stats: &Stats) -> [u64; 9] {
+    [
         stats.disk_hits,
         stats.disk_misses,
         stats.disk_damaged,
@@ -105,8 +135,7 @@ async fn use_store(cache: CacheConfig, first: u32, count: u32) -> Result<()> {
         stats.disk_evictions,
         stats.disk_writes,
         stats.disk_bytes_written,
-    );
-    Ok(())
+    ]
 }
 
 /// Builds a program, launches it, and compares its results.
@@ -156,9 +185,9 @@ async fn verify(root: &str) -> Result<()> {
         entries += 1;
         bytes += info.bytes();
         match checked {
-            Checked::Whole(_) => {}
-            Checked::Unusable(reason) => println!("damaged {} {reason}", info.name()),
-            Checked::Unreadable(error) => println!("damaged {} {error}", info.name()),
+            EntryCheck::Whole(_) => {}
+            EntryCheck::Unusable(reason) => println!("damaged {} {reason}", info.name()),
+            EntryCheck::Unreadable(error) => println!("damaged {} {error}", info.name()),
             _ => println!("damaged {} for a reason that this program does not know", info.name()),
         }
     }

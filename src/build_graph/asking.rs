@@ -103,7 +103,7 @@ impl Subject {
         let response = lookup.response().await;
         if let Response::Pending(_) = response {
             trail.set_late();
-            self.graph().counters().remote_races.add_one();
+            self.graph().counters().remote.races.add_one();
         }
         Some(response)
     }
@@ -125,7 +125,7 @@ impl Subject {
                         if took >= MIN_COMPILE {
                             self.record_compile(took);
                         }
-                        self.graph().counters().remote_hits.add_one();
+                        self.graph().counters().remote.hits.add_one();
                         if let Some(disk) = self.graph().disk() {
                             disk.store().record_hit(took);
                         }

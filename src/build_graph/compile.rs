@@ -289,11 +289,11 @@ impl Subject {
     async fn receive_reply(self: &Arc<Self>, reply: Reply) -> Outcome {
         match reply {
             Reply::Made(output) => {
-                self.graph.counters().compiles.add_one();
+                self.graph.counters().builds.compiles.add_one();
                 self.load_output(output).await
             }
             Reply::Failed(error) => {
-                self.graph.counters().compiles.add_one();
+                self.graph.counters().builds.compiles.add_one();
                 Err(self.classify(error))
             }
             Reply::Unavailable(error) => {
@@ -346,7 +346,7 @@ impl Subject {
         let linked = self.link_once(&recompiled.into()).await?;
         match self.graph.disk() {
             Some(disk) => disk.store().report_refused(&self.key, &error.summary()),
-            None => self.graph.counters().disk_refused.add_one(),
+            None => self.graph.counters().disk.refused.add_one(),
         }
         Ok(linked)
     }
@@ -355,7 +355,7 @@ impl Subject {
         let objects = Arc::clone(objects);
         let link = move |subject: &Self| {
             let device = subject.graph.compiler(&subject.plan)?;
-            subject.graph.counters().links.add_one();
+            subject.graph.counters().builds.links.add_one();
             let objects: Vec<_> =
                 objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
             let options = subject.plan.link_options().text();
@@ -387,7 +387,7 @@ impl Subject {
         let compile = |subject: &Self| {
             subject.plan.with_source(subject.graph.slot(&subject.plan).handle(), |source| {
                 subject.check_capabilities(source)?;
-                subject.graph.counters().compiles.add_one();
+                subject.graph.counters().builds.compiles.add_one();
                 let mut output = subject.run_child(Order::Build(source))?;
                 if source.format == ModuleFormat::Native {
                     // The child has verified that the module's own binary loads.
@@ -408,8 +408,8 @@ impl Subject {
             let device = subject.graph.slot(&subject.plan).handle();
             subject.plan.with_sources(device, |sources| {
                 sources.iter().try_for_each(|source| subject.check_capabilities(source))?;
-                counters.compiles.add(sources.len() as u64);
-                counters.links.add_one();
+                counters.builds.compiles.add(sources.len() as u64);
+                counters.builds.links.add_one();
                 let options = subject.plan.link_options().text();
                 subject.run_child(Order::Link { sources, options })
             })
@@ -462,7 +462,7 @@ impl Subject {
         let Packed { payload, rest } = match self.on_driver(priority, pack).await {
             Ok(packed) => packed,
             Err(error) => {
-                self.graph.counters().disk_skips.add_one();
+                self.graph.counters().disk.skips.add_one();
                 tracing::debug!(%error, "a program without a binary is not stored");
                 return built.set_storage(Storage::NoBinary(error.summary()));
             }
@@ -553,7 +553,7 @@ impl Subject {
                         ),
                         None => tracing::debug!(%error, dropped, "out of resources, trying again"),
                     }
-                    self.graph.counters().build_retries.add_one();
+                    self.graph.counters().builds.retries.add_one();
                     executor::pause(pause).await?;
                 }
                 outcome => return outcome,
@@ -570,7 +570,7 @@ impl Subject {
         let Some(translation) = self.plan.translation() else {
             return Err(Error::invalid("a plan that is no translation was given to translate"));
         };
-        self.graph.counters().translations.add_one();
+        self.graph.counters().builds.translations.add_one();
         let translated = translation.run(self.plan.module().code())?;
         Ok(self.built(Artifact::SpirV { module: translated.module, log: translated.log }))
     }
@@ -580,7 +580,7 @@ impl Subject {
         self.plan.with_source(self.graph.slot(&self.plan).handle(), |source| {
             self.check_capabilities(source)?;
             let device = self.graph.compiler(&self.plan)?;
-            self.graph.counters().compiles.add_one();
+            self.graph.counters().builds.compiles.add_one();
             self.measured_build(|| {
                 let native = match self.plan.kind() {
                     NodeKind::Object => device.compile(source),
@@ -604,7 +604,7 @@ impl Subject {
 
     /// Runs a child process, and returns what it has built.
     fn run_child(&self, order: Order<'_>) -> Result<ChildOutput> {
-        self.graph.counters().build_children.add_one();
+        self.graph.counters().builds.child_processes.add_one();
         let output = self.graph.children().run(&self.graph.target(&self.plan), order);
         output.map_err(|error| self.classify(error))
     }

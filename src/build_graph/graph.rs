@@ -456,8 +456,8 @@ impl BuildGraph {
 
     /// Counts a request that fails before a build starts, and returns its error.
     pub(crate) fn refuse(&self, error: Error) -> Error {
-        self.counters().builds_requested.add_one();
-        self.counters().failed_builds.add_one();
+        self.counters().builds.requested.add_one();
+        self.counters().builds.failed.add_one();
         error
     }
 
@@ -522,9 +522,9 @@ impl BuildGraph {
         let Err(error) = outcome else { return };
         let counters = self.counters();
         match error.kind() {
-            ErrorKind::Panicked => &counters.build_panics,
-            _ if error.is_deterministic() => &counters.failed_builds,
-            _ => &counters.abandoned_builds,
+            ErrorKind::Panicked => &counters.builds.panics,
+            _ if error.is_deterministic() => &counters.builds.failed,
+            _ => &counters.builds.abandoned,
         }
         .add_one();
     }

@@ -80,7 +80,7 @@ impl Memory {
             .eviction_listener(move |id, outcome: Outcome, cause| {
                 let Ok(built) = outcome else { return };
                 if cause != RemovalCause::Replaced {
-                    evictions.evictions.add_one();
+                    evictions.memory.evictions.add_one();
                 }
                 if cause == RemovalCause::Size {
                     evicted.add(*id, &built);
@@ -119,9 +119,9 @@ impl Memory {
     /// Sets the fields of `stats` that describe the current contents of memory.
     pub(super) fn fill_stats(&self, stats: &mut Stats) {
         for built in self.kept.iter().filter_map(|(_, outcome)| outcome.ok()) {
-            stats.programs_in_memory += u64::from(built.spirv().is_none());
-            stats.bytes_in_memory += built.binary_bytes() as u64;
-            stats.bytes_estimated += built.weight();
+            stats.memory.programs += u64::from(built.spirv().is_none());
+            stats.memory.bytes += built.binary_bytes() as u64;
+            stats.memory.bytes_estimated += built.weight();
         }
     }
 
@@ -172,7 +172,7 @@ impl Memory {
             // The cache's eviction listener counts this eviction.
             self.kept.invalidate(&id);
         } else if outcome.is_ok() {
-            self.counters.evictions.add_one();
+            self.counters.memory.evictions.add_one();
         }
     }
 

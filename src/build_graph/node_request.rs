@@ -74,7 +74,7 @@ impl BuildGraph {
 
     /// Like [`request`](Self::request), for a request whose imports are resolved.
     pub(super) fn request_plan(self: &Arc<Self>, plan: BuildPlan) -> Answer {
-        self.counters().builds_requested.add_one();
+        self.counters().builds.requested.add_one();
         if plan.includes_files() {
             self.request_with_files(plan)
         } else {
@@ -123,8 +123,8 @@ impl BuildGraph {
         let counters = self.counters();
         self.recorded(plan, |plan| {
             self.request_node(plan, guard, |found| match found {
-                Found::Kept => counters.memory_hits.add_one(),
-                Found::InFlight => counters.joined_builds.add_one(),
+                Found::Kept => counters.memory.hits.add_one(),
+                Found::InFlight => counters.builds.joined.add_one(),
             })
         })
     }
@@ -184,7 +184,7 @@ impl BuildGraph {
         let mut promise = Obligation { promise: Some(promise), error };
         let again = async move {
             pause(PAUSE).await?;
-            graph.counters().build_retries.add_one();
+            graph.counters().builds.retries.add_one();
             match graph.find_or_build(plan, |_| pending, |_| ()) {
                 NodeState::Kept(outcome) => outcome,
                 // The outcome of that build itself: its failure does not lead to a third one.

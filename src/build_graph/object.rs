@@ -231,7 +231,7 @@ impl BuildGraph {
             let read = move || plan.read_files(limit).map(|()| plan);
             plan = self.read_files(false, read).await?;
         }
-        self.counters().builds_requested.add_one();
+        self.counters().builds.requested.add_one();
         Ok((self.request_program(plan.clone(), |plan| self.pending_guard(plan)), plan))
     }
 }

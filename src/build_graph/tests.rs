@@ -130,9 +130,9 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
     });
     let stats = bench.stats();
     assert_eq!(bench.script.builds(), 10);
-    assert_eq!((stats.builds_requested, stats.compiles), (1_000, 10));
-    assert_eq!(stats.memory_hits + stats.joined_builds, 990);
-    assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (10, 80));
+    assert_eq!((stats.builds.requested, stats.builds.compiles), (1_000, 10));
+    assert_eq!(stats.memory.hits + stats.builds.joined, 990);
+    assert_eq!((stats.memory.programs, stats.memory.bytes), (10, 80));
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn trusted_and_untrusted_requests_share_programs_but_not_builds() {
     let keys: Vec<_> =
         builds.into_iter().map(|one| block_on(one).expect("it builds").key()).collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
-    assert_eq!((bench.script.builds(), bench.stats().joined_builds), (2, 2));
-    assert_eq!(bench.stats().programs_in_memory, 1, "both requests share one program");
+    assert_eq!((bench.script.builds(), bench.stats().builds.joined), (2, 2));
+    assert_eq!(bench.stats().memory.programs, 1, "both requests share one program");
     for trusts in [true, false] {
         let program = block_on(request("kernel", trusts)).expect("it exists");
         assert_eq!(program.origin(), Origin::Memory);
@@ -187,10 +187,10 @@ fn a_build_completes_without_a_waiter() {
     assert!(polled_once.peek().is_none());
     drop(polled_once);
     bench.script.open();
-    bench.until(|bench| bench.stats().programs_in_memory == 1);
+    bench.until(|bench| bench.stats().memory.programs == 1);
     assert_eq!(bench.origin("kernel"), Origin::Memory);
     assert_eq!(bench.script.builds(), 1);
-    assert_eq!(bench.stats().joined_builds, 3);
+    assert_eq!(bench.stats().builds.joined, 3);
     drop(never_polled);
 }
 
@@ -244,8 +244,8 @@ fn build_failures_are_cached_with_their_log() {
     assert_eq!(second.kind(), ErrorKind::BuildFailed);
     assert_eq!(second.build_log(), Some("1:1: error: no"));
     let stats = bench.stats();
-    assert_eq!((stats.compiles, stats.failed_builds, stats.memory_hits), (1, 1, 1));
-    assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (0, 0));
+    assert_eq!((stats.builds.compiles, stats.builds.failed, stats.memory.hits), (1, 1, 1));
+    assert_eq!((stats.memory.programs, stats.memory.bytes), (0, 0));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_panic_is_an_error_and_not_cached() {
         assert!(message.contains("the compiler fell over"), "{message}");
         assert_eq!(bench.script.builds(), builds);
     }
-    assert_eq!(bench.stats().build_panics, 10);
+    assert_eq!(bench.stats().builds.panics, 10);
     bench.build("kernel").expect("the workers live on");
 }
 
@@ -268,7 +268,7 @@ fn a_lost_device_is_neither_retried_nor_cached() {
         assert_eq!(kind(bench.build("lose")).0, ErrorKind::DeviceLost);
         assert_eq!(bench.script.builds(), builds);
     }
-    assert_eq!((bench.stats().abandoned_builds, bench.stats().build_retries), (2, 0));
+    assert_eq!((bench.stats().builds.abandoned, bench.stats().builds.retries), (2, 0));
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_device_that_did_not_open_is_opened_again() {
     let bench = Bench::new(PLENTY);
     bench.script.unopenable.store(1, SeqCst);
     assert_eq!(kind(bench.build("kernel")).0, ErrorKind::Driver);
-    assert_eq!(bench.stats().compiles, 0);
+    assert_eq!(bench.stats().builds.compiles, 0);
     bench.build("kernel").expect("it opens the second time");
 }
 
@@ -292,8 +292,8 @@ fn out_of_resources_drops_idle_programs_and_tries_again() {
     assert_eq!(program.origin(), Origin::Compiled);
     assert_eq!(bench.script.alive_before.load(SeqCst), 1, "the idle program left the device first");
     let stats = bench.stats();
-    assert_eq!((stats.compiles, stats.build_retries, stats.evictions), (4, 1, 1));
-    assert_eq!((stats.abandoned_builds, stats.programs_in_memory), (0, 2));
+    assert_eq!((stats.builds.compiles, stats.builds.retries, stats.memory.evictions), (4, 1, 1));
+    assert_eq!((stats.builds.abandoned, stats.memory.programs), (0, 2));
     assert_eq!(bench.origin("held"), Origin::Memory);
     assert_eq!(bench.origin("idle"), Origin::Compiled);
     drop(held);
@@ -305,7 +305,7 @@ fn persistent_exhaustion_ends_after_three_tries_and_is_not_cached() {
     bench.script.exhausted.store(3, SeqCst);
     assert_eq!(kind(bench.build("kernel")).0, ErrorKind::OutOfResources);
     let stats = bench.stats();
-    assert_eq!((stats.compiles, stats.build_retries, stats.abandoned_builds), (3, 2, 1));
+    assert_eq!((stats.builds.compiles, stats.builds.retries, stats.builds.abandoned), (3, 2, 1));
     assert_eq!(bench.origin("kernel"), Origin::Compiled);
 }
 
@@ -329,7 +329,7 @@ fn the_least_recently_used_program_is_evicted_first() {
     assert_eq!(bench.origin("kernel-aaa"), Origin::Memory);
     assert_eq!(bench.origin("kernel-ddd"), Origin::Compiled);
     let stats = bench.stats();
-    assert_eq!((stats.programs_in_memory, stats.bytes_in_memory, stats.evictions), (3, 30, 1));
+    assert_eq!((stats.memory.programs, stats.memory.bytes, stats.memory.evictions), (3, 30, 1));
     for text in ["kernel-aaa", "kernel-ccc", "kernel-ddd"] {
         assert_eq!(bench.origin(text), Origin::Memory, "{text}");
     }
@@ -350,7 +350,7 @@ fn a_limit_of_zero_caches_nothing_but_shares_in_flight_builds() {
     drop((first, second));
     bench.until(|bench| bench.script.alive() == 0);
     assert_eq!(bench.origin("kernel"), Origin::Compiled);
-    assert_eq!((bench.script.builds(), bench.stats().programs_in_memory), (2, 0));
+    assert_eq!((bench.script.builds(), bench.stats().memory.programs), (2, 0));
 }
 
 #[test]
@@ -360,8 +360,8 @@ fn programs_of_a_simulated_device_count_as_what_it_states() {
         bench.build(&format!("a kernel of 34 bytes, number: {number:>4}")).expect("it builds");
     }
     let stats = bench.stats();
-    assert_eq!((stats.bytes_in_memory, stats.bytes_estimated), (1020, 1020), "{stats:?}");
-    assert_eq!((stats.programs_in_memory, stats.evictions), (30, 60), "{stats:?}");
+    assert_eq!((stats.memory.bytes, stats.memory.bytes_estimated), (1020, 1020), "{stats:?}");
+    assert_eq!((stats.memory.programs, stats.memory.evictions), (30, 60), "{stats:?}");
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn programs_larger_than_the_limit_are_built_but_not_cached() {
     assert_eq!(bench.origin("larger than the limit"), Origin::Memory, "it is still held");
     drop(large);
     assert_eq!(bench.origin("larger than the limit"), Origin::Compiled);
-    assert!(bench.stats().bytes_in_memory <= 8);
+    assert!(bench.stats().memory.bytes <= 8);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn eviction_does_not_affect_programs_in_use() {
     let kernel = unsafe { program.kernel("main") }.expect("there is one");
     drop(program);
     bench.build("kernel-bbb").expect("it builds");
-    assert_eq!(bench.stats().evictions, 1);
+    assert_eq!(bench.stats().memory.evictions, 1);
     let resolved = kernel.resolved().expect("it exists").as_ref().expect("it built");
     assert_eq!((resolved.native.name(), bench.script.alive()), ("main", 2));
     drop(kernel);
@@ -460,7 +460,7 @@ fn invalid_requests_do_not_reach_the_driver() {
     }
     let stats = bench.stats();
     assert_eq!(
-        (stats.builds_requested, stats.failed_builds, stats.compiles),
+        (stats.builds.requested, stats.builds.failed, stats.builds.compiles),
         (requested, requested, 0)
     );
     assert_eq!(bench.script.builds(), 0);

@@ -185,11 +185,11 @@ impl Subject {
                 return Ok(Either::Left(built));
             }
             let wait = wait.get_or_insert_with(|| {
-                disk.counters.lock_waits.add_one();
+                disk.counters.builds.lock_waits.add_one();
                 Wait { since: Instant::now(), is_reported: false, stopped: StoppedWatch::default() }
             });
             if self.is_over(disk, wait).await {
-                disk.counters.lock_timeouts.add_one();
+                disk.counters.builds.lock_timeouts.add_one();
                 let slot = Some(self.permit(purpose).await);
                 let lock = BackgroundLock::new(None);
                 return Ok(Either::Right(Turn { slot, lock, has_given_up: true }));
@@ -267,8 +267,8 @@ impl Subject {
                     Loaded::Built(built) => {
                         self.record_compile(took);
                         disk.store().record_hit(took);
-                        counters.disk_bytes_read.add(bytes);
-                        counters.disk_hits.add_one();
+                        counters.disk.bytes_read.add(bytes);
+                        counters.disk.hits.add_one();
                         return Ok(Some(built));
                     }
                     Loaded::Refused(reason) => {
@@ -290,7 +290,7 @@ impl Subject {
             Lookup::Unreadable(error) => Some(error.to_string()),
         };
         if miss.is_none() {
-            counters.disk_misses.add_one();
+            counters.disk.misses.add_one();
         }
         *miss = Some(reason.map_or(Miss::Absent, Miss::Unusable));
         Ok(None)

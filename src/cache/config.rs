@@ -168,7 +168,7 @@ impl CacheConfig {
 
     /// Keeps programs in memory and below this directory, whatever the environment says. The directory is
     /// created if it does not exist. If it cannot be created, programs are built without it, which is reported
-    /// by a warning through [`tracing`] and by [`Stats::disk_failures`](crate::Stats::disk_failures).
+    /// by a warning through [`tracing`] and by [`DiskStats::failures`](crate::stats::DiskStats::failures).
     ///
     /// # Examples
     ///
@@ -474,7 +474,7 @@ fn entry_sizes(
 
 /// Counts and reports that there is no store, although the configuration requests one.
 fn report_missing_store(counters: &Counters, reason: &dyn fmt::Display) {
-    counters.disk_failures.add_one();
+    counters.disk.failures.add_one();
     warning::warn(&format!(
         "programs are not kept on disk: {reason}; set KILN_CACHE_DIR to a directory of your own, or \
          KILN_CACHE=memory"
@@ -653,6 +653,6 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let caching = block_on(CacheConfig::new().resolve_in(&HashMap::new(), &counters));
         assert!(caching.expect("it is not an error").store.is_none());
-        assert_eq!(counters.disk_failures.get(), 1);
+        assert_eq!(counters.disk.failures.get(), 1);
     }
 }

@@ -25,7 +25,7 @@ impl CheckCounts {
 
     /// Adds the numbers to the statistics: once each time that the launches are submitted.
     pub(super) fn add_to(self, counters: &Counters) {
-        counters.launches_proven.add(self.proven);
-        counters.launches_guarded.add(self.guarded);
+        counters.launches.proven.add(self.proven);
+        counters.launches.guarded.add(self.guarded);
     }
 }

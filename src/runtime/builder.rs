@@ -195,7 +195,7 @@ impl RuntimeBuilder {
     /// A program counts as its binary and what its driver takes besides, which is far more for a small program. Kiln
     /// [measures](crate::guides::services#memory) that while it loads programs, and begins with 1.8 MiB for Intel's runtime for
     /// CPUs, 0.5 MiB for PoCL, and 0.25 MiB for other drivers. So the default has room for about 140 small programs of
-    /// Intel's runtime. [`Stats::bytes_estimated`](crate::Stats::bytes_estimated) is the sum.
+    /// Intel's runtime. [`MemoryStats::bytes_estimated`](crate::stats::MemoryStats::bytes_estimated) is the sum.
     ///
     /// The limit cannot be kept if the programs that are held elsewhere exceed it, or if a single program does. Kiln
     /// warns of that once.

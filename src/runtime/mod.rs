@@ -399,7 +399,7 @@ impl Runtime {
     /// ```no_run
     /// # fn example(rt: kiln::Runtime) {
     /// let stats = rt.stats();
-    /// println!("{} requests, {} compiles", stats.builds_requested, stats.compiles);
+    /// println!("{} requests, {} compiles", stats.builds.requested, stats.builds.compiles);
     /// # }
     /// ```
     #[must_use]
@@ -409,7 +409,7 @@ impl Runtime {
             self.inner.graph.fill_stats(&mut stats);
         }
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
-        stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
+        stats.commands.in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
         stats
     }
 

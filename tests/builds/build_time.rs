@@ -51,7 +51,7 @@ everywhere! {
             }
             rt.drain().await;
             let stats = rt.stats();
-            assert_eq!((stats.compiles, stats.memory_hits, stats.disk_writes), (2, 0, 0));
+            assert_eq!((stats.builds.compiles, stats.memory.hits, stats.disk.writes), (2, 0, 0));
         }
         assert!(times.iter().all(|time| time.len() == 8 && time.as_bytes()[2] == b':'), "{times:?}");
         let all = times.len();
@@ -70,8 +70,8 @@ everywhere! {
         assert!(builds.iter().all(Result::is_ok));
         let stats = rt.stats();
         // Some requests may be made after the build has ended.
-        assert_eq!(stats.compiles + stats.joined_builds, 8, "{stats:?}");
-        assert_eq!(stats.memory_hits, 0);
+        assert_eq!(stats.builds.compiles + stats.builds.joined, 8, "{stats:?}");
+        assert_eq!(stats.memory.hits, 0);
     }
 }
 
@@ -103,7 +103,7 @@ everywhere! {
             assert_eq!(build().await, Origin::Compiled, "{text}");
             rt.drain().await;
             assert_eq!(build().await, expected, "{text}");
-            assert_eq!(rt.stats().disk_writes, u64::from(expected == Origin::Memory), "{text}");
+            assert_eq!(rt.stats().disk.writes, u64::from(expected == Origin::Memory), "{text}");
         }
     }
 }

@@ -99,8 +99,8 @@ fn concurrent_requests_share_one_translation() {
         (module.format(), module.kernels()),
         (ModuleFormat::SpirV, &["saxpy".to_owned()][..])
     );
-    assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
-    assert_eq!((rt.stats().compiles, rt.stats().programs_in_memory), (0, 0));
+    assert_eq!((scripts.runs(), rt.stats().builds.translations), (1, 1));
+    assert_eq!((rt.stats().builds.compiles, rt.stats().memory.programs), (0, 0));
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn translations_are_loaded_from_disk_after_a_restart() {
     let first = scripts.start();
     let module = translate(&first, "kernel").expect("it is translated");
     wait_for_store(&first);
-    assert_eq!((first.stats().translations, first.stats().disk_writes), (1, 1));
+    assert_eq!((first.stats().builds.translations, first.stats().disk.writes), (1, 1));
     let second = scripts.start();
     let loaded = translate(&second, "kernel").expect("it is loaded");
     assert_eq!(loaded.digest(), module.digest());
-    assert_eq!((second.stats().translations, second.stats().disk_hits), (0, 1));
+    assert_eq!((second.stats().builds.translations, second.stats().disk.hits), (0, 1));
     assert_eq!(scripts.runs(), 1);
 }
 
@@ -148,7 +148,7 @@ fn sources_are_translated_again_after_a_compiler_upgrade() {
     scripts.clang("15.0.7", "cat");
     let second = scripts.start();
     translate(&second, "kernel").expect("it is translated");
-    assert_eq!((second.stats().translations, second.stats().disk_hits), (1, 0));
+    assert_eq!((second.stats().builds.translations, second.stats().disk.hits), (1, 0));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn different_sources_and_options_are_translated_separately() {
         block_on(spirv_of(&rt, &Module::opencl_c(text), options)).expect("it is translated");
     }
     block_on(spirv_of(&rt, &Module::opencl_c("a"), "  -DA ")).expect("it is kept");
-    assert_eq!(rt.stats().translations, 5);
+    assert_eq!(rt.stats().builds.translations, 5);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn dropped_requests_do_not_repeat_a_translation() {
         drop(spirv_of(&rt, &Module::opencl_c("kernel"), ""));
     }
     translate(&rt, "kernel").expect("it is translated");
-    assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
+    assert_eq!((scripts.runs(), rt.stats().builds.translations), (1, 1));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_damaged_entry_is_translated_again() {
     fs::write(entry.path(), bytes).expect("it can be written");
     let second = scripts.start();
     translate(&second, "kernel").expect("it is translated");
-    assert_eq!((second.stats().disk_damaged, second.stats().translations), (1, 1));
+    assert_eq!((second.stats().disk.damaged, second.stats().builds.translations), (1, 1));
 }
 
 #[test]

@@ -97,7 +97,7 @@ everywhere! {
         assert_eq!((built[0].origin(), built[2].origin()), (Origin::Compiled, Origin::Memory));
         assert!(built[0].key() == built[2].key() && built[0].key() != built[1].key());
         let stats = rt.stats();
-        assert_eq!((stats.builds_requested, stats.memory_hits, stats.compiles), (3, 1, 2));
+        assert_eq!((stats.builds.requested, stats.memory.hits, stats.builds.compiles), (3, 1, 2));
     }
 }
 
@@ -143,8 +143,8 @@ everywhere! {
         let programs = join_all((0..20).map(|_| folder.build(&rt))).await;
         assert!(programs.iter().all(|program| program.is_ok()));
         let stats = rt.stats();
-        assert_eq!((stats.builds_requested, stats.compiles), (20, 1));
-        assert_eq!(stats.memory_hits + stats.joined_builds, 19);
+        assert_eq!((stats.builds.requested, stats.builds.compiles), (20, 1));
+        assert_eq!(stats.memory.hits + stats.builds.joined, 19);
     }
 }
 
@@ -202,7 +202,7 @@ fn a_build_whose_files_change_meanwhile_fails_and_is_not_cached() {
         let (rt, folder) = (simulated(&simulator).await, Folder::with_factor(2));
         let pause = simulator.pause_builds();
         let build = rt.build(&Module::opencl_c(TEXT)).options(&folder.options()).start();
-        while rt.stats().compiles == 0 {
+        while rt.stats().builds.compiles == 0 {
             smol::Timer::after(std::time::Duration::from_millis(1)).await;
         }
         folder.set_factor(3);
@@ -299,7 +299,7 @@ fn drain_waits_for_builds_whose_files_are_not_read_yet() {
             let module = Module::opencl_c(format!("// {text}\n{TEXT}"));
             let _unpolled = rt.build(&module).options(&folder.options()).start();
             rt.drain().await;
-            assert_eq!(rt.stats().disk_writes, text + 1);
+            assert_eq!(rt.stats().disk.writes, text + 1);
         }
     });
 }

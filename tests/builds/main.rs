@@ -17,7 +17,6 @@ mod needed_features;
 mod options;
 mod progress;
 mod shared;
-#[cfg(feature = "serde")]
 mod statistics;
 mod trace;
 mod translated_programs;

@@ -129,7 +129,7 @@ everywhere! {
         let recording = fleet.start_recording("first", &rt).await;
         build_all_kinds(&recording).await;
         recording.drain().await;
-        let made = recording.stats().compiles;
+        let made = recording.stats().builds.compiles;
         assert!(made > 0);
 
         // A machine without any program builds all of them ahead.
@@ -145,17 +145,17 @@ everywhere! {
         let all = ended(service.warm(&manifest).check()).await;
         assert_eq!(counted(&all)[FOUND], all.len(), "{all:?}");
         build_all_kinds(&service).await;
-        assert_eq!(service.stats().compiles, 0);
+        assert_eq!(service.stats().builds.compiles, 0);
 
         // With the programs in memory, the service does not even read the disk.
         let service = fleet.start("second", &rt).await;
         let all = ended(service.warm(&manifest)).await;
         assert_eq!(counted(&all)[FOUND], all.len(), "{all:?}");
         let before = service.stats();
-        assert_eq!(before.compiles, 0);
+        assert_eq!(before.builds.compiles, 0);
         build_all_kinds(&service).await;
-        assert_eq!(service.stats().disk_hits, before.disk_hits);
-        assert_eq!(service.stats().compiles, 0);
+        assert_eq!(service.stats().disk.hits, before.disk.hits);
+        assert_eq!(service.stats().builds.compiles, 0);
     }
 }
 
@@ -198,7 +198,7 @@ everywhere! {
 
         let service = fleet.start("second", &rt).await;
         assert!(run_scopes(&service, 3).await, "the choice was known");
-        assert_eq!(service.stats().compiles, 0, "{all:?}");
+        assert_eq!(service.stats().builds.compiles, 0, "{all:?}");
     }
 }
 
@@ -297,12 +297,12 @@ simulated! {
         let all = ended(other.warm(&manifest).check()).await;
         assert_eq!((counted(&all)[FOUND], counted(&all)[MISSING]), (3, 5), "{all:?}");
         other.drain().await;
-        assert_eq!(other.stats().compiles, 3);
+        assert_eq!(other.stats().builds.compiles, 3);
 
         let fresh = simulated(fleet.cache("second"), &simulator).await;
         let all = ended(fresh.warm(&manifest).check()).await;
         assert_eq!((counted(&all)[FOUND], counted(&all)[MISSING]), (3, 5), "{all:?}");
-        assert_eq!(fresh.stats().compiles, 0);
+        assert_eq!(fresh.stats().builds.compiles, 0);
     }
 
     async fn entries_of_other_devices_are_skipped_by_name() {
@@ -342,7 +342,7 @@ simulated! {
         let all = ended(other.warm(&fleet.open().await)).await;
         assert_eq!(counted(&all)[MADE], 2, "{all:?}");
         build_and_drain(&other, 0..2).await;
-        assert_eq!(other.stats().compiles, 2);
+        assert_eq!(other.stats().builds.compiles, 2);
     }
 
     async fn several_runtimes_record_into_one_file() {
@@ -370,12 +370,12 @@ simulated! {
         let other = simulated(fleet.cache("second"), &simulator).await;
         drop(other.warm(&fleet.open().await));
         other.drain().await;
-        assert_eq!(other.stats().compiles, 0, "nothing starts before the stream is polled");
+        assert_eq!(other.stats().builds.compiles, 0, "nothing starts before the stream is polled");
         let mut warm = other.warm(&fleet.open().await);
         warm.next().await.unwrap();
         drop(warm);
         other.drain().await;
-        assert!(other.stats().compiles < 200, "{}", other.stats().compiles);
+        assert!(other.stats().builds.compiles < 200, "{}", other.stats().builds.compiles);
     }
 
     async fn a_manifest_that_cannot_be_written_is_an_error() {
@@ -416,9 +416,9 @@ everywhere! {
         let same = fleet.start("second", &rt).await;
         let all = ended(same.warm(&manifest)).await;
         assert_eq!(counted(&all)[SKIPPED], 0, "{all:?}");
-        let made = same.stats().compiles;
+        let made = same.stats().builds.compiles;
         build_including(&same, &folder).await;
-        assert_eq!(same.stats().compiles, made);
+        assert_eq!(same.stats().builds.compiles, made);
 
         for content in [Some("#define F 4"), None] {
             match content {
@@ -547,9 +547,9 @@ fn a_manifest_warms_memory_from_a_disk_once() {
         let all = ended(service.warm(&fleet.open().await)).await;
         let from_disk = |it: &&WarmProgress| matches!(it.outcome, WarmOutcome::Found(Origin::Disk));
         assert_eq!(all.iter().filter(from_disk).count(), 50, "{all:?}");
-        assert_eq!(service.stats().disk_hits, 50);
+        assert_eq!(service.stats().disk.hits, 50);
         build_and_drain(&service, 0..50).await;
-        assert_eq!(service.stats().disk_hits, 50);
-        assert_eq!(service.stats().compiles, 0);
+        assert_eq!(service.stats().disk.hits, 50);
+        assert_eq!(service.stats().builds.compiles, 0);
     });
 }

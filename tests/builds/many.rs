@@ -236,8 +236,8 @@ fn waiting_loads_do_not_hold_their_entries_in_memory() {
     }
     block_on(rt.drain());
     let stats = rt.stats();
-    assert_eq!(stats.disk_writes, STORED as u64, "all are stored");
-    assert!(stats.disk_bytes_written >= (STORED * BINARY) as u64, "{stats:?}");
+    assert_eq!(stats.disk.writes, STORED as u64, "all are stored");
+    assert!(stats.disk.bytes_written >= (STORED * BINARY) as u64, "{stats:?}");
 
     let report = measure("loads", directory.path());
     assert_eq!(report["completed"], STORED as u64);

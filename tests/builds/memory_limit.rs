@@ -50,13 +50,13 @@ everywhere! {
             assert_eq!(program.origin(), Origin::Compiled);
             drop(program);
             let stats = rt.stats();
-            assert!(stats.bytes_estimated <= LOW, "{stats:?}");
-            assert!(stats.bytes_in_memory < stats.bytes_estimated, "{stats:?}");
+            assert!(stats.memory.bytes_estimated <= LOW, "{stats:?}");
+            assert!(stats.memory.bytes < stats.memory.bytes_estimated, "{stats:?}");
         }
         let stats = rt.stats();
-        assert!(stats.programs_in_memory > 0, "{stats:?}");
-        assert!(stats.programs_in_memory < 40, "{stats:?}");
-        assert_eq!(stats.evictions, 80 - stats.programs_in_memory, "{stats:?}");
+        assert!(stats.memory.programs > 0, "{stats:?}");
+        assert!(stats.memory.programs < 40, "{stats:?}");
+        assert_eq!(stats.memory.evictions, 80 - stats.memory.programs, "{stats:?}");
         // The least recently used programs were evicted.
         let last = rt.build(&module(&rt, 79).await).await.expect("it builds");
         assert_eq!(last.origin(), Origin::Memory);
@@ -73,8 +73,8 @@ everywhere! {
             kernels.push(kernel(&rt, number).await);
         }
         let stats = rt.stats();
-        assert!(stats.evictions > 0, "{stats:?}");
-        assert_eq!(stats.compiles, 40);
+        assert!(stats.memory.evictions > 0, "{stats:?}");
+        assert_eq!(stats.builds.compiles, 40);
         for (number, kernel) in kernels.iter().enumerate() {
             let program = rt.build(&module(&rt, number).await).await.expect("it builds");
             assert_eq!(program.origin(), Origin::Memory, "program {number}");
@@ -83,8 +83,8 @@ everywhere! {
             assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number as u32; 4]);
         }
         let stats = rt.stats();
-        assert_eq!(stats.compiles, 40, "none was compiled again");
-        assert!(stats.bytes_estimated <= LOW, "{stats:?}");
+        assert_eq!(stats.builds.compiles, 40, "none was compiled again");
+        assert!(stats.memory.bytes_estimated <= LOW, "{stats:?}");
     }
 }
 
@@ -154,7 +154,7 @@ fn no_program_fits() {
     for part in ["no program of", "MiB for each", "RuntimeBuilder::memory_limit"] {
         assert!(warnings[0].contains(part), "{warnings:?}");
     }
-    assert_eq!((stats.programs_in_memory, stats.bytes_estimated), (0, 0), "{stats:?}");
+    assert_eq!((stats.memory.programs, stats.memory.bytes_estimated), (0, 0), "{stats:?}");
     report("warnings", warnings.len());
 }
 
@@ -185,12 +185,12 @@ fn programs_take_memory() {
         for number in new..new + 8 {
             drop(kernel(&rt, number).await);
         }
-        let (before, first) = (resident_bytes(), rt.stats().bytes_estimated);
+        let (before, first) = (resident_bytes(), rt.stats().memory.bytes_estimated);
         for number in new + 8..new + 8 + MEASURED {
             drop(kernel(&rt, number).await);
         }
         report("measured", resident_bytes() - before);
-        report("estimated", rt.stats().bytes_estimated - first);
+        report("estimated", rt.stats().memory.bytes_estimated - first);
     });
 }
 

@@ -78,10 +78,10 @@ fn service() {
             drop(program);
             loads += 1;
             let stats = rt.stats();
-            assert!(stats.bytes_estimated <= limit, "{stats:?}");
+            assert!(stats.memory.bytes_estimated <= limit, "{stats:?}");
             // By now the limit has evicted programs, and the driver has freed some.
-            if first.is_none() && stats.evictions > stats.programs_in_memory / 4 {
-                first = Some((loads, stats.programs_in_memory, resident_bytes()));
+            if first.is_none() && stats.memory.evictions > stats.memory.programs / 4 {
+                first = Some((loads, stats.memory.programs, resident_bytes()));
             }
         }
     });
@@ -90,7 +90,7 @@ fn service() {
     report("first", first);
     report("kept_first", kept_first);
     report("loads", loads);
-    report("kept", rt.stats().programs_in_memory);
+    report("kept", rt.stats().memory.programs);
 }
 
 #[test]

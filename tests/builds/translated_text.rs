@@ -229,7 +229,7 @@ fn translated_kernels_compute_the_same_bytes() {
         if rt.device().extensions.iter().any(|name| name == "cl_khr_fp64") {
             assert_same(&rt, "", DOUBLES).await;
         }
-        assert_eq!(rt.stats().failed_builds, 0);
+        assert_eq!(rt.stats().builds.failed, 0);
     }));
 }
 
@@ -280,7 +280,7 @@ fn each_device_has_translations() {
         let module = Module::opencl_c(SAXPY);
         let spirv = spirv_of(&rt, &module, "").await.expect("it is translated");
         assert_eq!(spirv.kernels(), ["saxpy"]);
-        assert_eq!(rt.stats().translations, 1);
+        assert_eq!(rt.stats().builds.translations, 1);
     }));
 }
 
@@ -317,7 +317,7 @@ fn included_files_are_part_of_the_key() {
             seen.push(spirv.digest());
         }
         assert!(seen[0] == seen[2] && seen[0] != seen[1]);
-        assert_eq!(rt.stats().translations, 2);
+        assert_eq!(rt.stats().builds.translations, 2);
         fs::remove_file(&header).expect("it existed");
         let error = spirv_of(&rt, &module, &options).await.expect_err("there is no file");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
@@ -377,7 +377,7 @@ fn kernels_given_as_text_are_fused() {
             let rt = builder.fusion(mode).build().await.expect("it starts");
             let (result, outcome) = chain(&rt, &CHAIN.map(Module::opencl_c)).await;
             assert_eq!(outcome.is_fused(), fuses, "{outcome}");
-            assert_eq!(rt.stats().translations, if fuses { 2 } else { 0 });
+            assert_eq!(rt.stats().builds.translations, if fuses { 2 } else { 0 });
             computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
         }
         assert!(computed[0] == computed[1], "{computed:x?}");

@@ -121,7 +121,7 @@ fn run_in_form(names: &[&str]) {
             let (found, outcome) = chain.in_scope(&rt, marks).await;
             assert!(found == expected, "{name}: {outcome}");
             assert!(outcome.is_fused(), "{name}: {outcome}");
-            report(name, rt.stats().launches_guarded);
+            report(name, rt.stats().launches.guarded);
         }
     });
 }
@@ -182,8 +182,8 @@ fn ways_of_checked_launches_are_tried_until_the_fastest_is_known() {
         }
         // Which way is the fastest depends on what else runs on the machine.
         assert!(fused > 0, "no frame is fused: {last}");
-        assert_eq!(rt.stats().launches_guarded, 0);
-        assert!(rt.stats().fusions >= u64::from(fused));
+        assert_eq!(rt.stats().launches.guarded, 0);
+        assert!(rt.stats().fusion.fused >= u64::from(fused));
     };
     futures::executor::block_on(support::on_each_device_with(builder, test));
 }

@@ -103,9 +103,9 @@ everywhere! {
             rt.queue().submit(launch()).expect("it fits").await.expect("it runs");
             assert_eq!(rt.queue().read(&y).await.expect("it runs"), vec![7.0; 64]);
             let stats = rt.stats();
-            assert_eq!((stats.launches_guarded, stats.guarded_variants), (0, 0));
+            assert_eq!((stats.launches.guarded, stats.launches.guarded_variants), (0, 0));
         }
-        assert_eq!(rt.stats().launches_proven, 2);
+        assert_eq!(rt.stats().launches.proven, 2);
     }
 }
 
@@ -131,8 +131,8 @@ everywhere! {
             assert_eq!(rt.queue().read(&y).await.expect("it runs"), expected);
         }
         let stats = rt.stats();
-        assert_eq!((stats.launches_guarded, stats.launches_proven), (2, 0));
-        assert!(stats.guarded_variants >= 1);
+        assert_eq!((stats.launches.guarded, stats.launches.proven), (2, 0));
+        assert!(stats.launches.guarded_variants >= 1);
     }
 }
 

@@ -205,7 +205,7 @@ everywhere! {
         let module = Module::opencl_c(fit).with_label("filter.cl");
         let before = rt.build(&module).checked().await.expect("it builds");
         let spirv = spirv_of(&rt, &module, "").await.expect("it is translated");
-        let translations = || rt.stats().translations;
+        let translations = || rt.stats().builds.translations;
         let counted = translations();
         let filter = before.kernel("filter").expect("it can be checked");
         let (x, y) = (rt.buffer::<f32>(8192).expect("it fits"), rt.buffer::<f32>(8192).expect("it fits"));
@@ -213,9 +213,9 @@ everywhere! {
         assert!(proven.verdict().await.expect("it can be checked").is_proven());
         rt.queue().submit(proven).expect("it fits").await.expect("it runs");
         assert_eq!(translations(), counted, "a proven launch needs no lines");
-        let compiles = rt.stats().compiles;
+        let compiles = rt.stats().builds.compiles;
         assert!(!lines(&verdict(&rt, &filter).await).is_empty());
-        assert_eq!(rt.stats().compiles, compiles, "no program is compiled for lines");
+        assert_eq!(rt.stats().builds.compiles, compiles, "no program is compiled for lines");
         assert_eq!(translations(), counted + 1);
         verdict(&rt, &before.kernel("filter").expect("it can be checked")).await;
         assert_eq!(translations(), counted + 1, "the translation with lines is kept");

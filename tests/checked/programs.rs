@@ -110,11 +110,11 @@ everywhere! {
         let x = upload(&rt, vec![2.0; 4]).await;
         // The second program is the first one, without the option.
         for (options, compiles) in [("", 1), ("-cl-finite-math-only", 0), ("-cl-mad-enable", 1)] {
-            let before = rt.stats().compiles;
+            let before = rt.stats().builds.compiles;
             let program = rt.build(&module).options(options).checked().await.expect("it builds");
             let scale = program.kernel("scale").expect("it can be checked");
             rt.queue().submit(scale.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
-            assert_eq!(rt.stats().compiles - before, compiles, "{options}");
+            assert_eq!(rt.stats().builds.compiles - before, compiles, "{options}");
         }
         assert_eq!(read(&rt, &x).await, [0.25; 4]);
     }
@@ -153,7 +153,7 @@ everywhere! {
             assert_eq!(read(&rt, &y).await, [2.0, 2.0, 2.0, 7.0]);
             rt.drain().await;
             let stats = rt.stats();
-            outcomes.push((stats.guarded_variants, stats.compiles > 0, stats.disk_hits > 0));
+            outcomes.push((stats.launches.guarded_variants, stats.builds.compiles > 0, stats.disk.hits > 0));
         }
         assert_eq!(outcomes, [(1, true, false), (1, false, true)]);
     }
@@ -172,7 +172,7 @@ everywhere! {
         }
         assert_eq!(read(&rt, &y).await, [19.0; 4]);
         let stats = rt.stats();
-        assert_eq!((stats.launches_guarded, stats.guarded_variants), (20, 1));
+        assert_eq!((stats.launches.guarded, stats.launches.guarded_variants), (20, 1));
     }
 }
 
@@ -285,7 +285,7 @@ everywhere! {
             }
             assert_eq!(read(&rt, &x).await, [0.375; 4]);
             // Where the text is compiled as SPIR-V, its program is that of its translation.
-            let compiles = rt.stats().compiles - before.compiles;
+            let compiles = rt.stats().builds.compiles - before.builds.compiles;
             assert!(compiles == 1 || (compiles == 0 && !is_text), "{compiles}");
             let other = rt.build(&module).checked().await.expect("it is in memory");
             assert_eq!(other.key(), program.key());
@@ -315,11 +315,11 @@ everywhere! {
             (refused, ErrorKind::BuildFailed, "for drivers only"),
             (broken, ErrorKind::BuildFailed, "nothing"),
         ] {
-            let before = rt.stats().compiles;
+            let before = rt.stats().builds.compiles;
             let error = rt.build(&Module::opencl_c(text)).checked().await.expect_err("it is not built");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains(part), "{error}");
-            assert_eq!(rt.stats().compiles, before, "no driver was asked");
+            assert_eq!(rt.stats().builds.compiles, before, "no driver was asked");
         }
     }
 }

@@ -220,7 +220,7 @@ async fn check(rt: &Runtime, outside: Outside, state: State) {
     assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected, "{case}");
     first.await.unwrap();
     second.await.unwrap();
-    assert_eq!(setting.rt.stats().failed_commands, 0, "{case}");
+    assert_eq!(setting.rt.stats().commands.failed, 0, "{case}");
 }
 
 fn assert_aborted(outcome: &FusionOutcome, case: &str) {
@@ -364,8 +364,8 @@ everywhere! {
                 end(scope);
             }
             let after = rt.stats();
-            let canceled = after.fusions_canceled - before.fusions_canceled;
-            let aborted = after.fusions_aborted - before.fusions_aborted;
+            let canceled = after.fusion.canceled - before.fusion.canceled;
+            let aborted = after.fusion.aborted - before.fusion.aborted;
             assert_eq!([canceled, aborted], if is_aborted { [0, 3] } else { [3, 0] });
         }
         rt.drain().await;

@@ -167,7 +167,7 @@ fn equal_launches_in_the_form() {
             });
             assert_eq!(batches(&outcome.await), [(0..COUNT).collect::<Vec<_>>()]);
         }
-        assert_eq!(bench.rt.stats().fusions, 3);
+        assert_eq!(bench.rt.stats().fusion.fused, 3);
         let outcome = bench.run(|bench| {
             let launch = |n: u32| {
                 let (from, to) = (&bench.buffers[0], &bench.buffers[n as usize + 1]);
@@ -323,7 +323,7 @@ fn checked_launches_in_the_form() {
         let outcome = bench
             .run(|bench| (0..COUNT).map(|n| bench.affine(2 * n, 2 * n + 1, n as u32)).collect());
         assert_eq!(batches(&outcome.await), [(0..COUNT).collect::<Vec<_>>()]);
-        assert_eq!(bench.rt.stats().launches_guarded, 0);
+        assert_eq!(bench.rt.stats().launches.guarded, 0);
         report("ran", 1);
     });
 }
@@ -359,9 +359,9 @@ fn recorded_launches_in_the_form() {
         }
         let graph = recorder.finish().await.unwrap();
         assert_eq!(batches(&graph.fusion()), [vec![0, 1, 2, 3]]);
-        let before = bench.rt.stats().launches;
+        let before = bench.rt.stats().launches.submitted;
         graph.replay().set(&factor, 2).submit().unwrap().await.unwrap();
-        assert_eq!(bench.rt.stats().launches - before, 1);
+        assert_eq!(bench.rt.stats().launches.submitted - before, 1);
         assert!(bench.contents().await == expected, "{}", graph.fusion());
         report("ran", 1);
     });

@@ -164,10 +164,10 @@ impl Bench {
 
     /// Runs launches in a scope. They run as one kernel, unless fusion is disabled.
     async fn run_fused(&self, launches: impl IntoIterator<Item = Launch>) -> FusionReport {
-        let before = self.rt.stats().fusions;
+        let before = self.rt.stats().fusion.fused;
         let (outcome, report) = self.run(launches).await;
         assert_eq!(outcome.is_fused(), self.is_fusing, "{outcome}\n{report}");
-        assert_eq!(self.rt.stats().fusions - before, u64::from(self.is_fusing));
+        assert_eq!(self.rt.stats().fusion.fused - before, u64::from(self.is_fusing));
         report
     }
 

@@ -44,7 +44,7 @@ everywhere! {
         last.await.unwrap();
         first.await.unwrap();
         assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected);
-        assert_eq!(rt.stats().fusions, 1);
+        assert_eq!(rt.stats().fusion.fused, 1);
     }
 }
 
@@ -180,7 +180,7 @@ everywhere! {
             assert!(is_known);
             assert!(!matches!(outcome, FusionOutcome::Unfused { why: Unfused::Timing, .. }));
         }
-        assert_eq!(rt.stats().compiles, 0, "the fused program was on disk");
+        assert_eq!(rt.stats().builds.compiles, 0, "the fused program was on disk");
     }
 }
 
@@ -194,7 +194,7 @@ everywhere! {
             drop(chain.tmp);
             assert!(fusion.complete().await.unwrap().is_fused());
             assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), vec![factor + 1.0; len]);
-            compiles.push(rt.stats().compiles);
+            compiles.push(rt.stats().builds.compiles);
         }
         assert_eq!(compiles, [compiles[0]; 4]);
     }

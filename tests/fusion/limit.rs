@@ -160,7 +160,7 @@ fn launches_run_one_by_one_until_their_kernel_is_built(mode: FusionMode) {
         assert_overdue(&outcome.expect("the scope does not wait").unwrap());
         bench.assert_result(term);
     }
-    assert_eq!(bench.rt.stats().fusions_overdue, 4);
+    assert_eq!(bench.rt.stats().fusion.overdue, 4);
     eventually("the kernel is compiled", || bench.simulator.counts().builds == builds + 1);
     drop(compiler);
     bench.await_fused();

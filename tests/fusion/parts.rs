@@ -97,8 +97,8 @@ everywhere! {
             }
             assert_eq!(stages.contents(&rt, |_| true).await, expected);
         }
-        assert_eq!((rt.stats().fusions, rt.stats().fusions_refused), (12, 0));
-        assert_eq!(rt.stats().commands_in_flight, 0);
+        assert_eq!((rt.stats().fusion.fused, rt.stats().fusion.refused), (12, 0));
+        assert_eq!(rt.stats().commands.in_flight, 0);
     }
 }
 
@@ -262,7 +262,7 @@ everywhere! {
             let again = chosen(&report).expect("the winners are known from the start");
             assert_eq!(kernels(&again), kernels(&winners), "{report}");
         }
-        assert_eq!(rt.stats().compiles, 0, "the fused programs were on disk");
+        assert_eq!(rt.stats().builds.compiles, 0, "the fused programs were on disk");
     }
 }
 

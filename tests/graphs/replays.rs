@@ -286,8 +286,8 @@ fn each_replay_counts_its_checked_launches() {
         }
         bench.rt.drain().await;
         let after = bench.rt.stats();
-        assert_eq!(after.launches_proven - before.launches_proven, 10);
-        assert_eq!(after.launches_guarded - before.launches_guarded, 10);
+        assert_eq!(after.launches.proven - before.launches.proven, 10);
+        assert_eq!(after.launches.guarded - before.launches.guarded, 10);
     });
 }
 

@@ -35,7 +35,7 @@ fn invalid<T>(result: kiln::Result<T>, parts: &[&str]) {
 async fn assert_works(rt: &Runtime) {
     rt.drain().await;
     let stats = rt.stats();
-    assert_eq!((stats.commands_in_flight, stats.failed_commands), (0, 0));
+    assert_eq!((stats.commands.in_flight, stats.commands.failed), (0, 0));
     let saxpy = kernel(rt, SAXPY, "saxpy").await;
     let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
     let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
@@ -133,7 +133,7 @@ everywhere! {
         }
         refused(Module::spirv(Vec::new()), ErrorKind::InvalidModule, &["SPIR-V", "empty"]);
         refused(Module::native(Vec::new()), ErrorKind::InvalidModule, &["native binary", "empty"]);
-        assert_eq!(rt.stats().compiles, 0);
+        assert_eq!(rt.stats().builds.compiles, 0);
         assert_works(&rt).await;
     }
 }
@@ -226,7 +226,7 @@ everywhere! {
         invalid(rt.build(&module).specialize(7, 1u32).await, &["OpenCL C", "only SPIR-V", "-D"]);
         let module = Module::spirv(include_bytes!("../data/saxpy.spv")).unwrap();
         invalid(rt.build(&module).specialize(7, 1u32).await, &["id 7", "it has none"]);
-        assert_eq!(rt.stats().compiles, 0);
+        assert_eq!(rt.stats().builds.compiles, 0);
         assert_works(&rt).await;
     }
 }
@@ -643,7 +643,7 @@ everywhere! {
         invalid(outcome, &["kernel `saxpy`", "parameter 0 `float a`", "given `f64`", "`float`"]);
         assert_eq!(program.await.unwrap().origin(), Origin::Compiled);
         rt.drain().await;
-        assert_eq!(rt.stats().commands_in_flight, 0);
+        assert_eq!(rt.stats().commands.in_flight, 0);
         // The output of the failed launch stays failed until it is written again.
         rt.queue().write(&y, vec![2.0; 8]).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);

@@ -273,7 +273,7 @@ with_each_linked_format! {
         register(&second, &[&scale]);
         let program = second.build(&application).await.expect("it is repaired");
         expect(&second, &program, "apply", [3.0, 6.0, 9.0]).await;
-        assert_eq!(second.stats().disk_refused, 1);
+        assert_eq!(second.stats().disk.refused, 1);
         second.drain().await;
 
         // The repaired objects are used, in memory and on disk: only the application itself is compiled.
@@ -286,7 +286,7 @@ with_each_linked_format! {
             expect(rt, &program, kernel, [6.0, 12.0, 18.0]).await;
             assert_eq!(work_counts(rt), (compiles + 1, links + 1));
         }
-        assert_eq!(third.stats().disk_refused, 0);
+        assert_eq!(third.stats().disk.refused, 0);
     }
 }
 
@@ -530,13 +530,13 @@ with_each_format! {
         let library = library(format, &[function("scale")]);
         register(&rt, &[&library]);
         let program = rt.build(&application(format, &["scale"])).await.expect("it links");
-        let kept = rt.stats().programs_in_memory;
+        let kept = rt.stats().memory.programs;
         rt.unregister(&library);
-        assert_eq!(rt.stats().programs_in_memory, kept, "it is held");
+        assert_eq!(rt.stats().memory.programs, kept, "it is held");
         drop(program);
         register(&rt, &[&library]);
         rt.unregister(&library);
-        assert_eq!(rt.stats().programs_in_memory, kept - 1);
+        assert_eq!(rt.stats().memory.programs, kept - 1);
     }
 }
 
@@ -548,7 +548,7 @@ with_each_format! {
         assert_eq!(own.imports().collect::<Vec<_>>(), ["scale"]);
         let program = rt.build(&own).await.expect("it defines what it imports");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
-        assert_eq!(rt.stats().compiles, 1);
+        assert_eq!(rt.stats().builds.compiles, 1);
     }
 }
 

@@ -165,9 +165,9 @@ pub(crate) async fn warm_up(rt: &Runtime) {
         built.unwrap();
     }
     for _ in 0..600 {
-        let before = rt.stats().process_compiles;
+        let before = rt.stats().builds.process_compiles;
         rt.build(&unique()).await.unwrap();
-        if rt.stats().process_compiles > before {
+        if rt.stats().builds.process_compiles > before {
             return;
         }
         smol::Timer::after(Duration::from_millis(100)).await;
@@ -194,8 +194,8 @@ fn programs_and_keys_are_those_of_threads() {
         {
             let before = rt.stats();
             let program = rt.build(&module).options(options).await.unwrap();
-            assert_eq!(rt.stats().process_compiles, before.process_compiles + 1);
-            assert_eq!(rt.stats().compiles, before.compiles + 1);
+            assert_eq!(rt.stats().builds.process_compiles, before.builds.process_compiles + 1);
+            assert_eq!(rt.stats().builds.compiles, before.builds.compiles + 1);
             assert_eq!(program.origin(), Origin::Compiled);
             assert_computes(&rt, &program).await;
             let expected = threads.build(&module).options(options).await.unwrap();
@@ -207,8 +207,11 @@ fn programs_and_keys_are_those_of_threads() {
             };
             assert_eq!(params(&program), params(&expected));
         }
-        assert_eq!((folder.started().len(), rt.stats().compile_processes), (1, 1));
-        assert_eq!((rt.stats().build_children, threads.stats().process_compiles), (0, 0));
+        assert_eq!((folder.started().len(), rt.stats().builds.compile_processes), (1, 1));
+        assert_eq!(
+            (rt.stats().builds.child_processes, threads.stats().builds.process_compiles),
+            (0, 0)
+        );
     });
 }
 
@@ -217,18 +220,18 @@ fn errors_and_logs_are_those_of_threads() {
     on_each_device(1, async |rt, folder| {
         warm_up(&rt).await;
         let threads = with_threads(&rt).await;
-        let before = rt.stats().process_compiles;
+        let before = rt.stats().builds.process_compiles;
         let broken = Module::opencl_c("kernel void broken() { undeclared_name = 1; }");
         let error = rt.build(&broken).await.unwrap_err();
         let expected = threads.build(&broken).await.unwrap_err();
-        assert_eq!(rt.stats().process_compiles, before + 1);
+        assert_eq!(rt.stats().builds.process_compiles, before + 1);
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert_eq!(error.driver_code(), expected.driver_code());
         assert_eq!(error.is_deterministic(), expected.is_deterministic());
         assert_eq!(without_places(&error.to_string()), without_places(&expected.to_string()));
         assert!(rt.build(&broken).await.unwrap_err().same(&error), "it is kept");
         rt.build(&unique()).await.unwrap();
-        assert_eq!((rt.stats().process_compiles, folder.started().len()), (before + 2, 1));
+        assert_eq!((rt.stats().builds.process_compiles, folder.started().len()), (before + 2, 1));
     });
 }
 
@@ -246,11 +249,11 @@ fn included_files_are_found() {
         warm_up(&rt).await;
         fs::write(folder.0.join("scale.h"), "#define SCALE(a, x) ((a) * (x))\n").unwrap();
         let text = format!("#include \"scale.h\"\n{}", SAXPY.replace("a * x[i]", "SCALE(a, x[i])"));
-        let before = rt.stats().process_compiles;
+        let before = rt.stats().builds.process_compiles;
         let options = format!("-I {}", folder.0.display());
         let program = rt.build(&Module::opencl_c(text)).options(&options).await.unwrap();
         assert_computes(&rt, &program).await;
-        assert_eq!(rt.stats().process_compiles, before + 1);
+        assert_eq!(rt.stats().builds.process_compiles, before + 1);
     });
 }
 
@@ -260,8 +263,8 @@ fn untrusted_modules_have_children_of_their_own() {
         warm_up(&rt).await;
         let before = rt.stats();
         rt.build(&unique().untrusted()).await.unwrap();
-        assert_eq!(rt.stats().process_compiles, before.process_compiles);
-        assert_eq!((rt.stats().build_children, folder.started().len()), (1, 2));
+        assert_eq!(rt.stats().builds.process_compiles, before.builds.process_compiles);
+        assert_eq!((rt.stats().builds.child_processes, folder.started().len()), (1, 2));
     });
 }
 
@@ -271,10 +274,10 @@ fn a_few_builds_start_no_process_and_many_start_no_more_than_the_maximum() {
         for _ in 0..4 {
             rt.build(&unique()).await.unwrap();
         }
-        assert_eq!((rt.stats().compile_processes, folder.started().len()), (0, 0));
+        assert_eq!((rt.stats().builds.compile_processes, folder.started().len()), (0, 0));
         let builds = (0..3 * ENOUGH).map(|_| rt.build(&unique()).start());
         assert!(join_all(builds).await.iter().all(Result::is_ok));
-        wait_until("both are ready", || rt.stats().compile_processes == 2);
+        wait_until("both are ready", || rt.stats().builds.compile_processes == 2);
         assert_eq!(folder.started().len(), 2);
     });
 }
@@ -311,7 +314,7 @@ fn a_program_whose_process_is_killed_is_compiled_by_another() {
         smol::Timer::after(Duration::from_millis(300)).await;
         kill_process(first, Signal::KILL).unwrap();
         build.await.unwrap();
-        assert_eq!(rt.stats().process_compiles, before.process_compiles + 1);
+        assert_eq!(rt.stats().builds.process_compiles, before.builds.process_compiles + 1);
         assert_eq!(folder.started().len(), 2);
     });
 }
@@ -388,7 +391,10 @@ fn without_a_working_program_threads_compile() {
             for built in join_all(builds).await {
                 built.unwrap();
             }
-            assert_eq!((rt.stats().compile_processes, rt.stats().process_compiles), (0, 0));
+            assert_eq!(
+                (rt.stats().builds.compile_processes, rt.stats().builds.process_compiles),
+                (0, 0)
+            );
         }));
         folder.wait_until_all_are_gone();
     }
@@ -586,7 +592,7 @@ fn child_of_a_stampede() {
         let builds = (0..PROGRAMS).map(|number| rt.build(&module(number)).start());
         assert!(join_all(builds).await.iter().all(Result::is_ok));
         rt.drain().await;
-        report("compiles", rt.stats().compiles);
+        report("compiles", rt.stats().builds.compiles);
     });
 }
 

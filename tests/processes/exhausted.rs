@@ -260,7 +260,7 @@ fn hit_child() {
     let (failed, hit) = without("files", || (build(2).map(drop), build(1)));
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfResources);
     assert_eq!(hit.expect("it needs no file").origin(), Origin::Memory);
-    assert_eq!(rt.stats().evictions, 0);
+    assert_eq!(rt.stats().memory.evictions, 0);
     report("done", 1);
 }
 

@@ -151,7 +151,7 @@ fn child_that_loads() {
 /// Builds programs until this number of processes has been started.
 async fn wait_for_processes(rt: &kiln::Runtime, number: usize) {
     for _ in 0..600 {
-        if rt.stats().compile_processes >= number as u64 {
+        if rt.stats().builds.compile_processes >= number as u64 {
             return;
         }
         let builds = (0..48).map(|_| rt.build(&unique()).start());

@@ -58,7 +58,7 @@ impl Bench {
     }
 
     fn unfinished(&self) -> usize {
-        self.rt.stats().commands_in_flight as usize
+        self.rt.stats().commands.in_flight as usize
     }
 }
 
@@ -132,7 +132,7 @@ async fn produce(rt: Runtime, increase: Kernel, x: Buffer<u32>, launches: usize,
         queue.submit(increase.launch(x.len()).args((&x,))).unwrap();
         // `stats` counts the programs in memory, too, which takes longer than a launch.
         if number % 50 == 0 {
-            let unfinished = rt.stats().commands_in_flight as usize;
+            let unfinished = rt.stats().commands.in_flight as usize;
             assert!(unfinished <= limit + PRODUCERS, "{unfinished} commands are unfinished");
         }
     }

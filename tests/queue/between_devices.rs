@@ -396,7 +396,7 @@ fn copies_that_cannot_be_made_are_refused_by_name() {
         }
         for rt in [one, two, third] {
             rt.drain().await;
-            assert_eq!(rt.stats().failed_commands, 0);
+            assert_eq!(rt.stats().commands.failed, 0);
         }
     });
 }

@@ -73,10 +73,10 @@ fn commands_held_back_only_by_the_limit_are_counted() {
         for _ in 0..100 {
             rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
         }
-        assert_eq!(rt.stats().parked_commands, 100 - MAX_IN_FLIGHT as u64);
+        assert_eq!(rt.stats().commands.parked, 100 - MAX_IN_FLIGHT as u64);
         drop(pause);
         rt.drain().await;
-        assert_eq!(rt.stats().failed_commands, 0);
+        assert_eq!(rt.stats().commands.failed, 0);
     });
 }
 

@@ -71,7 +71,7 @@ impl Bench {
     fn end(self) {
         let Self { simulator, rt, queue, mark, buffers, ran: _ } = self;
         block_on(rt.drain());
-        assert_eq!(rt.stats().commands_in_flight, 0);
+        assert_eq!(rt.stats().commands.in_flight, 0);
         drop((rt, queue, mark, buffers));
         assert_at_rest(&simulator);
     }
@@ -103,7 +103,7 @@ fn a_launch_that_waits_for_a_host_future_never_runs() {
     eventually("its future is dropped", || approve.is_canceled());
     assert!(block_on(bench.queue.read(&bench.buffers[1])).unwrap_err().same(&error));
     assert_eq!(*bench.ran.lock().unwrap(), BTreeSet::from([3]));
-    assert_eq!((bench.rt.stats().canceled_commands, bench.rt.stats().failed_commands), (1, 3));
+    assert_eq!((bench.rt.stats().commands.canceled, bench.rt.stats().commands.failed), (1, 3));
     // The contents are missing until they are overwritten.
     block_on(bench.queue.write(&bench.buffers[1], vec![7; 8]).unwrap()).unwrap();
     assert_eq!(block_on(bench.queue.read(&bench.buffers[1])).unwrap(), [7; 8]);

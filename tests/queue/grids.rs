@@ -221,6 +221,6 @@ fn grids_and_parts_that_do_not_fit_are_refused() {
             assert!(error.to_string().contains(message), "{message:?} is missing in: {error}");
         }
         rt.drain().await;
-        assert_eq!(rt.stats().failed_commands, 0);
+        assert_eq!(rt.stats().commands.failed, 0);
     });
 }

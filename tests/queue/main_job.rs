@@ -75,7 +75,7 @@ everywhere! {
         let second = rt.build(&Module::opencl_c(SAXPY)).await.unwrap();
         assert_eq!((first.origin(), second.origin()), (Origin::Compiled, Origin::Memory));
         assert_eq!(first.key(), second.key());
-        assert_eq!(rt.stats().compiles, 1);
+        assert_eq!(rt.stats().builds.compiles, 1);
         assert_eq!(first.kernel_names(), ["saxpy"]);
     }
 }
@@ -280,7 +280,7 @@ fn drain_waits_for_all_commands() {
             buffers.iter().map(|buffer| rt.queue().fill(buffer, 1).unwrap()).collect();
         rt.drain().await;
         assert!(events.iter().all(|event| matches!(event.status(), Status::Complete)));
-        assert_eq!(rt.stats().commands_in_flight, 0);
+        assert_eq!(rt.stats().commands.in_flight, 0);
     }));
 }
 

@@ -193,7 +193,7 @@ fn futures_and_guards_may_be_dropped_at_any_stage() {
             assert_eq!(queue.read(&x).await.unwrap(), [round; LEN]);
         }
         rt.drain().await;
-        assert_eq!(rt.stats().failed_commands, 0);
+        assert_eq!(rt.stats().commands.failed, 0);
     });
 }
 
@@ -326,7 +326,7 @@ fn what_cannot_be_mapped_is_refused_by_name() {
         let error = rt.host_buffer::<u32>(0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         rt.drain().await;
-        assert_eq!(rt.stats().failed_commands, 0);
+        assert_eq!(rt.stats().commands.failed, 0);
     });
 }
 

@@ -154,7 +154,7 @@ fn buffers_are_not_zeroed_if_overwritten_or_declared_uninitialized() {
         let simulator = with_kernels(Simulator::new());
         let rt = runtime(&simulator).await;
         let queue = rt.queue();
-        let commands = || rt.stats().commands;
+        let commands = || rt.stats().commands.submitted;
 
         let before = commands();
         let x = rt.buffer::<u32>(64).unwrap();

@@ -72,7 +72,7 @@ fn launches_that_nobody_awaits_end_within_a_bounded_time() {
                 let _ = bench.scale(&x);
             }
             drop(x);
-            eventually("all launches end", || bench.rt.stats().commands_in_flight == 0);
+            eventually("all launches end", || bench.rt.stats().commands.in_flight == 0);
             eventually("the buffer is freed", || bench.simulator.counts().live_allocations == 0);
             let simulator = bench.simulator.clone();
             drop(bench);
@@ -136,7 +136,7 @@ fn a_lost_device_fails_launches_whose_ends_it_will_not_report() {
         let events = bench.scale_many(&x);
         bench.simulator.fail_enqueues(usize::MAX, Fault::DeviceLost);
         drop(pause);
-        eventually("all launches end", || bench.rt.stats().commands_in_flight == 0);
+        eventually("all launches end", || bench.rt.stats().commands.in_flight == 0);
         for event in events {
             if let Err(error) = event.await {
                 assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
@@ -181,6 +181,6 @@ fn launches_without_events_on_real_devices_end_and_free_their_buffers() {
         for _ in 0..MANY {
             let _ = queue.submit(add.launch(LEN).args((&x, 2u32))).unwrap();
         }
-        eventually("all launches end", || rt.stats().commands_in_flight == 0);
+        eventually("all launches end", || rt.stats().commands.in_flight == 0);
     }));
 }

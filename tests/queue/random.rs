@@ -580,7 +580,7 @@ fn check_plans(benches: &[Bench], cases: u32) {
     }
     for bench in benches {
         let stats = bench.rt.stats();
-        assert_eq!(stats.failed_commands, 0);
+        assert_eq!(stats.commands.failed, 0);
     }
 }
 
@@ -613,11 +613,11 @@ fn random_plans_on_each_real_device_match_the_model() {
         }
         check_plans(&benches, 300);
         let stats: Vec<_> = benches.iter().map(|bench| bench.rt.stats()).collect();
-        let fused: u64 = stats.iter().map(|stats| stats.fusions).sum();
-        let aborted: u64 = stats.iter().map(|stats| stats.fusions_aborted).sum();
+        let fused: u64 = stats.iter().map(|stats| stats.fusion.fused).sum();
+        let aborted: u64 = stats.iter().map(|stats| stats.fusion.aborted).sum();
         eprintln!("{fused} fusion scopes ran as one kernel, {aborted} were aborted");
         assert!(aborted > 0);
         // Nothing is fused without the tools that translate OpenCL C.
-        assert!(fused > 0 || stats.iter().all(|stats| stats.translations == 0));
+        assert!(fused > 0 || stats.iter().all(|stats| stats.builds.translations == 0));
     });
 }

@@ -661,7 +661,7 @@ fn completions_without_a_callback_are_detected() {
             }
             assert_eq!(rt.queue().read(&buffer).await.unwrap(), vec![round; LARGE]);
         }
-        assert!((1..=2).contains(&rt.stats().late_callbacks), "{:?}", rt.stats());
+        assert!((1..=2).contains(&rt.stats().commands.late_callbacks), "{:?}", rt.stats());
     });
     // The device keeps a callback that it did not call, which keeps its event.
     eventually("all else is freed", || {

@@ -85,7 +85,7 @@ everywhere! {
         }
         // A variant is built once for all offsets of the same arguments: (0, 1), (3, 0) and (1, 1) are three, for
         // both kernels.
-        assert!(rt.stats().builds_requested <= 12, "{:?}", rt.stats());
+        assert!(rt.stats().builds.requested <= 12, "{:?}", rt.stats());
     }
 }
 
@@ -162,12 +162,12 @@ everywhere! {
         });
         assert_eq!(rt.queue().read(&y).await.unwrap(), expected.collect::<Vec<f32>>());
         let stats = rt.stats();
-        assert_eq!((stats.launches_guarded, stats.launches_proven), (1, 0));
+        assert_eq!((stats.launches.guarded, stats.launches.proven), (1, 0));
         // A launch that only needs offsets is proven.
         let launch = saxpy.launch(10).args((1.0f32, &from, &y.slice(5..15).unwrap()));
         runs(rt.queue().submit(launch.require_proof())).await;
         let stats = rt.stats();
-        assert_eq!((stats.launches_guarded, stats.launches_proven), (1, 1));
+        assert_eq!((stats.launches.guarded, stats.launches.proven), (1, 1));
     }
 }
 
@@ -236,7 +236,7 @@ everywhere! {
             let expected: Vec<f32> = (0..LEN).map(|at| expected(at) as f32).collect();
             assert_eq!(rt.queue().read(&y).await.unwrap(), expected);
         }
-        assert_eq!(rt.stats().fusions, 0);
+        assert_eq!(rt.stats().fusion.fused, 0);
     }
 }
 

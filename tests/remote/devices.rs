@@ -38,11 +38,11 @@ fn a_program_compiled_on_one_machine_runs_on_another() {
         on_each_device_with(machine, async |first| {
             let module = module_for(&first, SAXPY).await;
             assert_runs(&first, &module, Origin::Compiled).await;
-            assert_eq!((first.stats().remote_misses, first.stats().remote_writes), (1, 1));
+            assert_eq!((first.stats().remote.misses, first.stats().remote.writes), (1, 1));
             let second = machine().device(first.device().index().to_string()).build().await;
             let second = second.expect("it starts");
             assert_runs(&second, &module, Origin::Remote).await;
-            assert_eq!((second.stats().compiles, second.stats().remote_refused), (0, 0));
+            assert_eq!((second.stats().builds.compiles, second.stats().remote.refused), (0, 0));
         })
         .await;
     });

@@ -32,7 +32,7 @@ async fn compile(rt: &Runtime, number: u32) -> Origin {
 
 /// Returns the number of failed requests, in all counters.
 fn failed(stats: &Stats) -> u64 {
-    stats.remote_errors + stats.remote_timeouts
+    stats.remote.errors + stats.remote.timeouts
 }
 
 /// Builds new programs, from `first` on, until the breaker has opened. All of them are right.
@@ -65,7 +65,7 @@ fn an_unreachable_service_is_bypassed_and_reported_once() {
         // At most one or two probes.
         assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
         rt.drain().await;
-        assert_eq!(rt.stats().remote_misses, 0, "an error is not a miss");
+        assert_eq!(rt.stats().remote.misses, 0, "an error is not a miss");
     });
     let warnings = capture.messages(Level::WARN);
     let of_reads = warnings.iter().filter(|message| message.contains("cannot be read")).count();
@@ -145,8 +145,8 @@ fn a_hanging_service_is_bypassed_and_reported_once() {
     block_on(async {
         let rt = machine.start(short_budget(&machine, &proxy.redis_url())).await;
         let next = build_until_open(&rt, &capture, 0).await;
-        assert!(rt.stats().remote_races > 0, "{:?}", rt.stats());
-        assert!(rt.stats().remote_timeouts > 0, "{:?}", rt.stats());
+        assert!(rt.stats().remote.races > 0, "{:?}", rt.stats());
+        assert!(rt.stats().remote.timeouts > 0, "{:?}", rt.stats());
         let before = failed(&rt.stats());
         for number in next..next + 20 {
             compile(&rt, number).await;
@@ -154,7 +154,7 @@ fn a_hanging_service_is_bypassed_and_reported_once() {
         assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
         // The drain ends although no write ever arrives.
         rt.drain().await;
-        assert_eq!(rt.stats().remote_writes, 0);
+        assert_eq!(rt.stats().remote.writes, 0);
     });
     let warnings = capture.messages(Level::WARN);
     assert_eq!(
@@ -176,7 +176,7 @@ fn a_compile_that_finishes_before_a_slow_answer_is_used() {
     block_on(async {
         let rt = here.start(cache).await;
         assert_eq!(compile(&rt, 1).await, Origin::Compiled);
-        assert_eq!((rt.stats().remote_races, rt.stats().remote_hits), (1, 0));
+        assert_eq!((rt.stats().remote.races, rt.stats().remote.hits), (1, 0));
     });
 }
 
@@ -201,9 +201,9 @@ fn a_slow_answer_that_arrives_before_the_compile_finishes_is_used() {
         drop(pause);
         rt.drain().await;
         let stats = rt.stats();
-        assert_eq!((stats.remote_races, stats.remote_hits), (1, 1));
-        assert_eq!(stats.remote_writes, 0, "a compile that lost the race is not written");
-        assert_eq!(stats.disk_writes, 1, "the loaded object is stored on disk");
+        assert_eq!((stats.remote.races, stats.remote.hits), (1, 1));
+        assert_eq!(stats.remote.writes, 0, "a compile that lost the race is not written");
+        assert_eq!(stats.disk.writes, 1, "the loaded object is stored on disk");
     });
     let (origin, _) = here.build(CacheConfig::at(here.disk.path()), 1);
     assert_eq!(origin, Origin::Disk);
@@ -229,7 +229,7 @@ fn late_answers_do_not_trip_the_circuit_breaker() {
             drop(pause);
             rt.drain().await;
         }
-        assert_eq!(rt.stats().remote_timeouts, 5);
+        assert_eq!(rt.stats().remote.timeouts, 5);
     });
     assert_eq!(capture.messages(Level::WARN), [""; 0]);
 }
@@ -297,9 +297,9 @@ fn a_full_service_is_still_read_and_reported_once() {
         assert_eq!(compile(&rt, 99).await, Origin::Remote);
         drop(pause);
         let stats = rt.stats();
-        assert_eq!((stats.remote_writes, failed(&stats)), (0, 0), "{stats:?}");
-        assert!(stats.remote_write_failures >= 3, "{stats:?}");
-        assert_eq!(stats.remote_write_failures + stats.remote_writes_dropped, 10, "{stats:?}");
+        assert_eq!((stats.remote.writes, failed(&stats)), (0, 0), "{stats:?}");
+        assert!(stats.remote.write_failures >= 3, "{stats:?}");
+        assert_eq!(stats.remote.write_failures + stats.remote.writes_dropped, 10, "{stats:?}");
     });
     let warnings = capture.messages(Level::WARN);
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
@@ -313,7 +313,7 @@ fn a_rejected_password_is_reported_once_and_not_logged() {
     let address = redis.address();
     let right = Machine::new();
     let url = format!("redis://:hunter2@{address}/0/kiln");
-    assert_eq!(right.build(right.cache(&url), 1).1.remote_writes, 1, "the right one is taken");
+    assert_eq!(right.build(right.cache(&url), 1).1.remote.writes, 1, "the right one is taken");
     let machine = Machine::new();
     block_on(async {
         let url = format!("redis://:hunter3@{address}/0/kiln");
@@ -348,7 +348,7 @@ fn writes_beyond_the_queue_limit_are_dropped_and_counted() {
         for built in futures::future::join_all(builds).await {
             assert_eq!(built.expect("it builds").origin(), Origin::Compiled);
         }
-        eventually("a write is dropped", async || rt.stats().remote_writes_dropped > 0).await;
+        eventually("a write is dropped", async || rt.stats().remote.writes_dropped > 0).await;
         proxy.set(Mode::Passes);
         rt.drain().await;
     });

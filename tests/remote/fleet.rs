@@ -36,12 +36,12 @@ fn machine() {
             Runtime::builder().simulator(&simulator).cache(cache).compile_workers(AT_ONCE);
         let rt = builder.build().await.expect("it starts");
         let stats = build_all(&rt, PROGRAMS).await;
-        report("compiles", stats.compiles);
-        report("hits", stats.remote_hits);
-        report("misses", stats.remote_misses);
-        report("written", stats.remote_writes);
-        report("on-disk", stats.disk_writes);
-        report("errors", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
+        report("compiles", stats.builds.compiles);
+        report("hits", stats.remote.hits);
+        report("misses", stats.remote.misses);
+        report("written", stats.remote.writes);
+        report("on-disk", stats.disk.writes);
+        report("errors", stats.remote.errors + stats.remote.timeouts + stats.remote.refused);
     });
 }
 
@@ -85,7 +85,7 @@ fn memory_and_disk_hits_make_no_remote_request() {
         }
         rt.drain().await;
         let stats = rt.stats();
-        assert_eq!((stats.remote_hits, stats.remote_misses, stats.remote_writes), (0, 0, 0));
+        assert_eq!((stats.remote.hits, stats.remote.misses, stats.remote.writes), (0, 0, 0));
     });
     assert_eq!(redis.gets(), requests);
 }
@@ -103,7 +103,7 @@ fn a_thousand_builds_of_a_program_make_one_remote_request() {
         for built in join_all(builds).await {
             built.expect("it builds");
         }
-        assert_eq!((rt.stats().compiles, rt.stats().remote_misses), (1, 1));
+        assert_eq!((rt.stats().builds.compiles, rt.stats().remote.misses), (1, 1));
     });
     assert_eq!(redis.gets(), 1);
 }
@@ -115,8 +115,8 @@ fn remote_hits_are_stored_on_disk_for_the_next_start() {
     let (first, second) = (Machine::new(), Machine::new());
     first.build(first.cache(&redis.url()), 1);
     let (origin, stats) = second.build(second.cache(&redis.url()), 1);
-    assert_eq!((origin, stats.compiles, stats.disk_writes), (Origin::Remote, 0, 1));
-    assert!(stats.remote_bytes_read > 0);
+    assert_eq!((origin, stats.builds.compiles, stats.disk.writes), (Origin::Remote, 0, 1));
+    assert!(stats.remote.bytes_read > 0);
     let (origin, _) = second.build(CacheConfig::at(second.disk.path()), 1);
     assert_eq!(origin, Origin::Disk);
 }
@@ -131,9 +131,9 @@ fn the_remote_cache_works_without_a_disk_cache() {
         cache.remote_budget(PATIENT).remote_timeout(PATIENT)
     };
     let (origin, stats) = machine.build(cache(), 1);
-    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "`drain` waits for the write");
+    assert_eq!((origin, stats.remote.writes), (Origin::Compiled, 1), "`drain` waits for the write");
     let (origin, stats) = machine.build(cache(), 1);
-    assert_eq!((origin, stats.remote_hits, stats.disk_writes), (Origin::Remote, 1, 0));
+    assert_eq!((origin, stats.remote.hits, stats.disk.writes), (Origin::Remote, 1, 0));
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn read_only_writes_nothing_and_write_only_reads_nothing() {
         machine.build(machine.cache(&redis.url()).remote_access(access), 1)
     };
     let (origin, stats) = with(RemoteAccess::ReadOnly);
-    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 0));
+    assert_eq!((origin, stats.remote.misses, stats.remote.writes), (Origin::Compiled, 1, 0));
     assert_eq!(redis.keys(), [""; 0]);
     for _ in 0..2 {
         let (origin, stats) = with(RemoteAccess::WriteOnly);
-        assert_eq!((origin, stats.remote_hits, stats.remote_misses), (Origin::Compiled, 0, 0));
-        assert_eq!(stats.remote_writes, 1);
+        assert_eq!((origin, stats.remote.hits, stats.remote.misses), (Origin::Compiled, 0, 0));
+        assert_eq!(stats.remote.writes, 1);
     }
     let (origin, stats) = with(RemoteAccess::ReadOnly);
-    assert_eq!((origin, stats.remote_hits), (Origin::Remote, 1));
+    assert_eq!((origin, stats.remote.hits), (Origin::Remote, 1));
 }
 
 #[test]

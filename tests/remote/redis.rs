@@ -40,7 +40,7 @@ fn an_unreachable_service_is_an_error_rather_than_a_timeout() {
         return;
     }
     let (origin, stats) = build(&format!("redis://127.0.0.1:{}", free_port()), 1);
-    assert_eq!((origin, stats.remote_errors, stats.remote_timeouts), (Origin::Compiled, 1, 0));
+    assert_eq!((origin, stats.remote.errors, stats.remote.timeouts), (Origin::Compiled, 1, 0));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_connection_closed_while_idle_is_reopened() {
             proxy.set(Mode::Passes);
         }
         let stats = rt.stats();
-        assert_eq!((stats.remote_hits, stats.remote_errors), (2, 0), "{stats:?}");
+        assert_eq!((stats.remote.hits, stats.remote.errors), (2, 0), "{stats:?}");
     });
 }
 
@@ -85,7 +85,7 @@ fn an_unresponsive_connection_is_replaced() {
         eventually("Redis receives the request", async || redis.gets() == 5).await;
         proxy.set(Mode::Passes);
         assert_eq!(build.await.expect("it builds").origin(), Origin::Remote);
-        assert_eq!(rt.stats().remote_timeouts, 0, "the next try is in time");
+        assert_eq!(rt.stats().remote.timeouts, 0, "the next try is in time");
     });
 }
 
@@ -99,7 +99,7 @@ fn oversized_objects_are_not_transferred_completely() {
     let before = redis.sent();
     let machine = Machine::new();
     let (origin, stats) = machine.build(machine.cache(&redis.url()).remote_max_bytes(1 << 20), 1);
-    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+    assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1));
     let sent = redis.sent() - before;
     assert!(sent < 2 << 20, "{sent} bytes");
 }
@@ -113,7 +113,7 @@ fn an_oversized_reply_is_an_error_and_is_not_read_to_the_end() {
         _ => Reply::Text("+OK\r\n".repeat(request.matches("\r\n*").count() + 1)),
     });
     let (origin, stats) = build(&format!("redis://{}/kiln", redis.address), 1);
-    assert_eq!((origin, stats.remote_errors), (Origin::Compiled, 1), "{stats:?}");
+    assert_eq!((origin, stats.remote.errors), (Origin::Compiled, 1), "{stats:?}");
     let sent = redis.sent();
     assert!(sent < 128 << 20, "{sent} bytes");
 }
@@ -160,7 +160,7 @@ fn all_nodes_of_a_cluster_are_discovered_from_one() {
                 assert_eq!(program.origin(), origin);
             }
             rt.drain().await;
-            assert_eq!(rt.stats().remote_errors + rt.stats().remote_write_failures, 0);
+            assert_eq!(rt.stats().remote.errors + rt.stats().remote.write_failures, 0);
         });
     }
     let (here, there) = (first.keys().len(), second.keys().len());

@@ -35,9 +35,9 @@ fn requests(service: SocketAddr, url: &str) -> Vec<String> {
     let url = through_proxy(&proxy, service, url);
     let (first, second) = (Machine::new(), Machine::new());
     let (origin, stats) = first.build(first.cache(&url), 1);
-    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
+    assert_eq!((origin, stats.remote.misses, stats.remote.writes), (Origin::Compiled, 1, 1));
     let (origin, stats) = second.build(second.cache(&url), 1);
-    assert_eq!((origin, stats.remote_hits, stats.compiles), (Origin::Remote, 1, 0));
+    assert_eq!((origin, stats.remote.hits, stats.builds.compiles), (Origin::Remote, 1, 0));
     proxy.requests()
 }
 
@@ -87,7 +87,7 @@ fn a_program_is_compiled_if_its_s3_object_is_truncated() {
     build(&s3.url());
     proxy.set(Mode::Truncates(2_000));
     let (origin, stats) = build(&url);
-    assert_eq!((origin, stats.remote_errors, stats.remote_hits), (Origin::Compiled, 1, 0));
+    assert_eq!((origin, stats.remote.errors, stats.remote.hits), (Origin::Compiled, 1, 0));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_endless_response_is_rejected() {
         let machine = Machine::new();
         let cache = machine.cache(&format!("webdav+http://{}/kiln", webdav.address));
         let (origin, stats) = machine.build(cache.remote_max_bytes(1 << 20), 1);
-        let unusable = stats.remote_errors + stats.remote_refused;
+        let unusable = stats.remote.errors + stats.remote.refused;
         assert_eq!((origin, unusable), (Origin::Compiled, 1), "{beginning}: {stats:?}");
         let sent = webdav.sent();
         assert!(sent < 128 << 20, "{beginning}: {sent} bytes");
@@ -120,7 +120,7 @@ fn a_missing_bucket_is_reported_once_per_operation() {
             rt.build(&module(number)).await.expect("it builds");
             rt.drain().await;
         }
-        assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
+        assert_eq!((rt.stats().builds.compiles, rt.stats().remote.writes), (10, 0));
     });
     // Concurrent tests cause warnings about other services.
     let mut warnings = capture.messages(Level::WARN);
@@ -155,7 +155,7 @@ fn a_password_rejected_by_webdav_is_reported_once_per_operation() {
             rt.drain().await;
         }
         let stats = rt.stats();
-        assert_eq!((stats.compiles, stats.remote_writes, stats.remote_misses), (10, 0, 0));
+        assert_eq!((stats.builds.compiles, stats.remote.writes, stats.remote.misses), (10, 0, 0));
     });
     let mut warnings = capture.messages(Level::WARN);
     warnings.retain(|warning| warning.contains(&webdav.address().to_string()));
@@ -192,14 +192,14 @@ fn a_directory_is_used_once_it_can_be_created() {
         let program = rt.build(&module(0)).await.expect("it builds without the service");
         machines::assert_right(&rt, &program, 0).await;
         rt.drain().await;
-        assert_eq!((rt.stats().remote_errors, rt.stats().remote_writes), (1, 0));
+        assert_eq!((rt.stats().remote.errors, rt.stats().remote.writes), (1, 0));
         std::fs::remove_file(&in_the_way).unwrap();
         let mut number = 1;
         eventually("it is written to", async || {
             rt.build(&module(number % 100)).await.expect("it builds");
             number += 1;
             rt.drain().await;
-            rt.stats().remote_writes > 0
+            rt.stats().remote.writes > 0
         })
         .await;
     });
@@ -217,7 +217,7 @@ fn a_read_only_directory_is_not_created() {
     let url = share::address(&share);
     let read_only = |machine: &Machine| machine.cache(&url).remote_access(RemoteAccess::ReadOnly);
     let (origin, stats) = reader.build(read_only(&reader), 1);
-    assert_eq!((origin, stats.remote_errors, share.exists()), (Origin::Compiled, 1, false));
+    assert_eq!((origin, stats.remote.errors, share.exists()), (Origin::Compiled, 1, false));
     writer.build(writer.cache(&url), 2);
     std::fs::remove_dir(share.join("tmp")).expect("it is there, and empty");
     assert_eq!(reader.build(read_only(&reader), 2).0, Origin::Remote);
@@ -260,14 +260,14 @@ fn objects_of_linked_programs_are_shared_and_requested_only_if_needed() {
         })
     };
     let (origin, stats) = build(1);
-    assert_eq!((origin, stats.compiles, stats.links), (Origin::Compiled, 2, 1));
-    assert_eq!((stats.remote_misses, stats.remote_writes), (3, 3));
+    assert_eq!((origin, stats.builds.compiles, stats.builds.links), (Origin::Compiled, 2, 1));
+    assert_eq!((stats.remote.misses, stats.remote.writes), (3, 3));
     let (origin, stats) = build(1);
-    assert_eq!((origin, stats.compiles, stats.links), (Origin::Remote, 0, 0));
-    assert_eq!((stats.remote_hits, stats.remote_misses), (1, 0), "objects are not needed");
+    assert_eq!((origin, stats.builds.compiles, stats.builds.links), (Origin::Remote, 0, 0));
+    assert_eq!((stats.remote.hits, stats.remote.misses), (1, 0), "objects are not needed");
     let (origin, stats) = build(2);
-    assert_eq!((origin, stats.compiles, stats.links), (Origin::Compiled, 1, 1));
-    assert_eq!((stats.remote_hits, stats.remote_misses), (1, 2), "the library is there");
+    assert_eq!((origin, stats.builds.compiles, stats.builds.links), (Origin::Compiled, 1, 1));
+    assert_eq!((stats.remote.hits, stats.remote.misses), (1, 2), "the library is there");
 }
 
 #[test]

@@ -34,10 +34,10 @@ fn process() {
         let builder = Runtime::builder().simulator(&simulator).cache(cache);
         let rt = builder.build().await.expect("it starts");
         let stats = build_all(&rt, PROGRAMS).await;
-        report("compiles", stats.compiles);
-        report("hits", stats.remote_hits);
-        report("asked", stats.remote_hits + stats.remote_misses);
-        report("errors", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
+        report("compiles", stats.builds.compiles);
+        report("hits", stats.remote.hits);
+        report("asked", stats.remote.hits + stats.remote.misses);
+        report("errors", stats.remote.errors + stats.remote.timeouts + stats.remote.refused);
     });
 }
 
@@ -108,7 +108,7 @@ fn a_program_that_another_machine_compiles_is_awaited() {
         assert_eq!(program.origin(), Origin::Remote);
         assert_right(&rt, &program, 1).await;
         let stats = rt.stats();
-        assert_eq!((stats.compiles, stats.remote_hits, stats.remote_misses), (0, 1, 1));
+        assert_eq!((stats.builds.compiles, stats.remote.hits, stats.remote.misses), (0, 1, 1));
     });
 }
 
@@ -158,11 +158,11 @@ fn a_build_waits_once_for_a_process_that_does_not_end() {
         let first = rt.build(&module(2)).start();
         eventually("the only thread compiles", async || simulator.counts().builds == 1).await;
         let waiting = rt.build(&module(1)).start();
-        eventually("the wait is over", async || rt.stats().lock_timeouts == 1).await;
+        eventually("the wait is over", async || rt.stats().builds.lock_timeouts == 1).await;
         drop(busy);
         first.await.expect("it builds");
         assert_eq!(waiting.await.expect("it builds").origin(), Origin::Compiled);
-        assert_eq!(rt.stats().lock_timeouts, 1, "{:?}", rt.stats());
+        assert_eq!(rt.stats().builds.lock_timeouts, 1, "{:?}", rt.stats());
         drop(endless);
         compiling.await.expect("it builds");
     });
@@ -179,7 +179,7 @@ fn a_claim_whose_machine_is_gone_costs_a_wait_and_is_replaced() {
     redis.set(&key, b"");
     let here = Machine::new();
     let (origin, stats) = here.build(here.cache(&redis.url()), 1);
-    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "{stats:?}");
+    assert_eq!((origin, stats.remote.writes), (Origin::Compiled, 1), "{stats:?}");
     assert!(!redis.only().1.is_empty(), "the program is in the place of the claim");
     let warnings = capture.messages(Level::WARN);
     let is_reported = |message: &String| message.contains("no longer waits for the machine");

@@ -52,8 +52,8 @@ fn programs_compile_beside_a_service_that_answers_more_slowly() {
         }
         rt.drain().await;
         let stats = rt.stats();
-        assert_eq!(stats.remote_races, u64::from(PROGRAMS) - 1, "{stats:?}");
-        assert_eq!(stats.remote_writes, 0, "the service has the programs");
+        assert_eq!(stats.remote.races, u64::from(PROGRAMS) - 1, "{stats:?}");
+        assert_eq!(stats.remote.writes, 0, "the service has the programs");
     });
 }
 
@@ -73,7 +73,7 @@ fn programs_that_load_more_quickly_than_they_compile_are_awaited() {
             assert_eq!(program.origin(), Origin::Remote, "program {number}");
         }
         let stats = rt.stats();
-        assert_eq!((stats.remote_races, stats.compiles), (0, 0), "{stats:?}");
+        assert_eq!((stats.remote.races, stats.builds.compiles), (0, 0), "{stats:?}");
     });
 }
 

@@ -18,10 +18,10 @@ fn machine() {
     let capture = LogCapture::begin();
     let machine = Machine::new();
     let (_, stats) = machine.build(machine.cache(&variable("KILN_TEST_REMOTE")), 1);
-    report("compiles", stats.compiles);
-    report("hits", stats.remote_hits);
-    report("misses", stats.remote_misses);
-    report("errors", stats.remote_errors);
+    report("compiles", stats.builds.compiles);
+    report("hits", stats.remote.hits);
+    report("misses", stats.remote.misses);
+    report("errors", stats.remote.errors);
     let warnings = capture.messages(Level::WARN);
     let of_certificate = warnings.iter().filter(|message| message.contains("certificate"));
     report("warnings-of-certificates", of_certificate.count());

@@ -69,8 +69,8 @@ impl Fleet {
         let earlier = self.capture.messages(Level::WARN).len();
         let machine = Machine::new();
         let (origin, stats) = machine.build(self.cache(&machine), 0);
-        assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1), "{reason}");
-        assert_eq!((stats.remote_misses, stats.remote_errors), (0, 0), "{reason}");
+        assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1), "{reason}");
+        assert_eq!((stats.remote.misses, stats.remote.errors), (0, 0), "{reason}");
         let warnings = self.capture.messages(Level::WARN).split_off(earlier);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(
@@ -129,7 +129,7 @@ fn an_object_of_a_newer_version_is_not_overwritten() {
     fleet.set(0, &newer);
     let machine = Machine::new();
     let (origin, stats) = machine.build(fleet.cache(&machine), 0);
-    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 0));
+    assert_eq!((origin, stats.remote.writes), (Origin::Compiled, 0));
     assert_eq!(fleet.get(0), newer);
 }
 
@@ -146,15 +146,15 @@ fn objects_without_the_right_secret_are_rejected_and_replaced() {
         let earlier = fleet.capture.messages(Level::WARN).len();
         let before = fleet.get(0);
         let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
-        assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+        assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1));
         assert_eq!(fleet.get(0), before, "a read-only machine replaces nothing");
         let warnings = fleet.capture.messages(Level::WARN).split_off(earlier);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("secret") && !warnings[0].contains(secret), "{warnings:?}");
         let (origin, stats) = with(secret, RemoteAccess::ReadWrite);
-        assert_eq!((origin, stats.remote_refused, stats.remote_writes), (Origin::Compiled, 1, 1));
+        assert_eq!((origin, stats.remote.refused, stats.remote.writes), (Origin::Compiled, 1, 1));
         let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
-        assert_eq!((origin, stats.remote_refused), (Origin::Remote, 0));
+        assert_eq!((origin, stats.remote.refused), (Origin::Remote, 0));
     }
     // A machine without a secret accepts the object.
     let machine = Machine::new();
@@ -178,7 +178,7 @@ fn an_authenticated_object_is_valid_only_for_its_own_program() {
     assert!(redis.keys().contains(&first));
     assert_eq!(build(0).0, Origin::Remote);
     let (origin, stats) = build(1);
-    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+    assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1));
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn oversized_objects_are_neither_read_nor_written() {
     assert_eq!(build(size).0, Origin::Remote);
     // The size of the written object varies slightly: it contains the time of its compile.
     let (origin, stats) = build(size / 2);
-    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
-    assert_eq!((stats.remote_writes, stats.remote_writes_dropped), (0, 1));
+    assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1));
+    assert_eq!((stats.remote.writes, stats.remote.writes_dropped), (0, 1));
     let (origin, stats) = build(size - 1);
-    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+    assert_eq!((origin, stats.remote.refused), (Origin::Compiled, 1));
 }

@@ -72,11 +72,11 @@ fn child() {
         }
         rt.drain().await;
         let stats = rt.stats();
-        report("loads", stats.disk_hits);
-        report("compiles", stats.compiles);
-        report("evictions", stats.disk_evictions);
+        report("loads", stats.disk.hits);
+        report("compiles", stats.builds.compiles);
+        report("evictions", stats.disk.evictions);
         report("replaced", replaced);
-        report("unwell", stats.disk_damaged + stats.disk_refused + stats.disk_failures);
+        report("unwell", stats.disk.damaged + stats.disk.refused + stats.disk.failures);
     });
 }
 

@@ -90,7 +90,7 @@ fn cold_child() {
         let expected: Vec<_> = numbers.iter().map(|n| n + 2.0).collect();
         assert!(queue.read(&dst).await.unwrap() == expected);
         rt.drain().await;
-        report("stored", rt.stats().disk_writes);
+        report("stored", rt.stats().disk.writes);
     });
 }
 

@@ -96,19 +96,19 @@ impl Bench {
     /// disk. Returns the counts of the first start.
     fn assert_replaced(&self, what: &str) -> Stats {
         let (origin, first) = self.start(1);
-        assert_eq!((origin, first.compiles), (Origin::Compiled, 1), "{what}");
-        assert_eq!((first.disk_misses, first.disk_hits), (1, 0), "{what}");
-        assert_eq!((first.disk_writes, first.disk_failures), (1, 0), "{what}");
+        assert_eq!((origin, first.builds.compiles), (Origin::Compiled, 1), "{what}");
+        assert_eq!((first.disk.misses, first.disk.hits), (1, 0), "{what}");
+        assert_eq!((first.disk.writes, first.disk.failures), (1, 0), "{what}");
         let (origin, second) = self.start(1);
-        assert_eq!((origin, second.compiles), (Origin::Disk, 0), "{what}");
-        assert_eq!((second.disk_damaged, second.disk_refused), (0, 0), "{what}");
+        assert_eq!((origin, second.builds.compiles), (Origin::Disk, 0), "{what}");
+        assert_eq!((second.disk.damaged, second.disk.refused), (0, 0), "{what}");
         first
     }
 
     /// Like `assert_replaced`, for damage that is detected before a driver gets the entry.
     fn assert_damage_is_replaced(&self, what: &str) {
         let stats = self.assert_replaced(what);
-        assert_eq!((stats.disk_damaged, stats.disk_refused), (1, 0), "{what}");
+        assert_eq!((stats.disk.damaged, stats.disk.refused), (1, 0), "{what}");
     }
 }
 
@@ -215,7 +215,7 @@ fn swapped_entries_are_replaced() {
     write(&two, &bytes_of_one);
     bench.assert_damage_is_replaced("the other's");
     let (origin, stats) = bench.start(2);
-    assert_eq!((origin, stats.disk_damaged), (Origin::Compiled, 1));
+    assert_eq!((origin, stats.disk.damaged), (Origin::Compiled, 1));
     assert_eq!(bench.start(2).0, Origin::Disk);
     assert_eq!(Parts::of(&read(&one)).payload, Parts::of(&bytes_of_one).payload);
 }
@@ -235,9 +235,9 @@ fn an_entry_of_a_newer_version_is_left_alone() {
         write(&path, &bytes);
         for _ in 0..2 {
             let (origin, stats) = bench.start(1);
-            assert_eq!((origin, stats.compiles), (Origin::Compiled, 1));
-            assert_eq!((stats.disk_writes, stats.disk_skips), (0, 1));
-            assert_eq!(stats.disk_failures, 0);
+            assert_eq!((origin, stats.builds.compiles), (Origin::Compiled, 1));
+            assert_eq!((stats.disk.writes, stats.disk.skips), (0, 1));
+            assert_eq!(stats.disk.failures, 0);
         }
         assert_eq!(read(&path), bytes);
     }
@@ -373,7 +373,7 @@ fn entries_whose_payload_the_driver_refuses_are_replaced() {
     ] {
         write(&path, Parts { payload, ..whole.clone() }.file());
         let stats = bench.assert_replaced(what);
-        assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1), "{what}");
+        assert_eq!((stats.disk.damaged, stats.disk.refused), (0, 1), "{what}");
     }
     assert_eq!(Parts::of(&read(&path)).payload, whole.payload);
 }
@@ -385,7 +385,7 @@ fn a_stored_program_that_a_device_refuses_is_rebuilt() {
     let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
     simulator.fail_builds(1, Fault::Refused);
     let stats = bench.assert_replaced("refused once");
-    assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
+    assert_eq!((stats.disk.damaged, stats.disk.refused), (0, 1));
 }
 
 /// An entry that cannot be read because of the driver or the machine is not damaged, and stays.
@@ -396,8 +396,8 @@ fn running_out_of_memory_while_loading_is_retried_and_is_not_a_miss() {
     let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
     simulator.fail_builds(2, Fault::OutOfResources);
     let (origin, stats) = bench.start(1);
-    assert_eq!((origin, stats.build_retries), (Origin::Disk, 2));
-    assert_eq!((stats.disk_refused, stats.disk_misses, stats.disk_writes), (0, 0, 0));
+    assert_eq!((origin, stats.builds.retries), (Origin::Disk, 2));
+    assert_eq!((stats.disk.refused, stats.disk.misses, stats.disk.writes), (0, 0, 0));
 }
 
 /// Damage is found before a driver gets the entry, so a few kinds suffice here. Payloads with a valid checksum
@@ -420,7 +420,7 @@ fn real_drivers_never_see_damage_and_refuse_another_program() {
         let payload = Parts::of(&read(&other)).payload;
         write(&path, Parts { payload, ..Parts::of(&whole) }.file());
         let stats = bench.assert_replaced("another program");
-        assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
+        assert_eq!((stats.disk.damaged, stats.disk.refused), (0, 1));
     }));
 }
 
@@ -456,7 +456,7 @@ fn devices_of_one_identity_share_programs() {
     let Device::Simulated(simulator) = &b.device else { unreachable!() };
     simulator.fail_builds(1, Fault::Refused);
     let (origin, stats) = b.start_with(3, widened());
-    assert_eq!((origin, stats.disk_refused), (Origin::Compiled, 1));
+    assert_eq!((origin, stats.disk.refused), (Origin::Compiled, 1));
     assert_eq!(a.start_with(3, widened()).0, Origin::Disk);
 }
 
@@ -491,7 +491,7 @@ fn waiting_for_a_damaged_entry_counts_the_damage_once() {
         drop(pause);
         [first, second].map(|build| build.join().expect("it builds").1)
     });
-    let compiles: u64 = builds.iter().map(|stats| stats.compiles).sum();
+    let compiles: u64 = builds.iter().map(|stats| stats.builds.compiles).sum();
     assert_eq!(compiles, 1, "{builds:?}");
-    assert!(builds.iter().all(|stats| stats.disk_damaged <= 1), "{builds:?}");
+    assert!(builds.iter().all(|stats| stats.disk.damaged <= 1), "{builds:?}");
 }

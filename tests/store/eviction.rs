@@ -263,7 +263,7 @@ fn a_program_larger_than_the_limit_does_not_evict_entries() {
         rt.drain().await;
         rt.stats()
     });
-    assert_eq!((stats.disk_writes, stats.disk_skips, stats.disk_evictions), (0, 1, 0));
+    assert_eq!((stats.disk.writes, stats.disk.skips, stats.disk.evictions), (0, 1, 0));
     assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
 }
 
@@ -315,8 +315,8 @@ fn a_program_larger_than_the_memory_limit_does_not_evict_others() {
             rt.build(&module(number)).await.expect("it builds");
         }
         let stats = rt.stats();
-        assert_eq!((stats.memory_hits, stats.compiles), (4, 5), "{stats:?}");
-        assert_eq!(stats.programs_in_memory, 4);
+        assert_eq!((stats.memory.hits, stats.builds.compiles), (4, 5), "{stats:?}");
+        assert_eq!(stats.memory.programs, 4);
     });
 }
 

@@ -248,7 +248,7 @@ impl Scenario {
                     )?;
                 }
                 rt.drain().await;
-                ensure(rt.stats().disk_failures == 0, "later builds failed to use the store")
+                ensure(rt.stats().disk.failures == 0, "later builds failed to use the store")
             })?;
         }
         let tag = fs::read(root.join("v1/CACHEDIR.TAG")).unwrap_or_default();
@@ -333,7 +333,7 @@ async fn store(root: &Path, samples: &[Sample]) {
         rt.build(&sample.module()).await.expect("it builds");
     }
     rt.drain().await;
-    assert_eq!(rt.stats().disk_writes, samples.len() as u64);
+    assert_eq!(rt.stats().disk.writes, samples.len() as u64);
 }
 
 /// Whether the size hint equals the counted size. Its first word is the number of bytes.

@@ -118,7 +118,7 @@ fn a_file_of_any_type_in_place_of_a_store_file_is_replaced() {
             for number in [1, number] {
                 let (_, origin, stats) = start(root, number);
                 let what = format!("{kind} at {}", file.display());
-                assert_eq!((origin, stats.disk_failures), (Origin::Compiled, 0), "{what}");
+                assert_eq!((origin, stats.disk.failures), (Origin::Compiled, 0), "{what}");
                 assert_eq!(start(root, number).1, Origin::Disk, "{what}");
             }
             let there = fs::symlink_metadata(file).expect("it is created again");

@@ -93,7 +93,7 @@ fn puts_make_room_first() {
                 assert!(size(root) <= LIMIT + SIZE + 1000, "{} bytes", size(root));
             }
             rt.drain().await;
-            assert!(rt.stats().disk_writes > 50, "{:?}", rt.stats());
+            assert!(rt.stats().disk.writes > 50, "{:?}", rt.stats());
         });
         is_done.store(true, SeqCst);
         look.join().expect("it only looks")
@@ -119,7 +119,7 @@ fn puts_make_room_beside_files_that_are_being_written() {
             rt.drain().await;
             assert!(size(root) <= LIMIT, "{} bytes", size(root));
         }
-        assert_eq!((rt.stats().disk_writes, rt.stats().disk_skips), (4, 0));
+        assert_eq!((rt.stats().disk.writes, rt.stats().disk.skips), (4, 0));
     });
 }
 
@@ -140,7 +140,7 @@ fn a_process_that_only_loads_programs_keeps_a_lowered_limit() {
         rt.drain().await;
         assert!(size(root) <= LIMIT, "{} bytes", size(root));
         assert_eq!(rt.build(&module(5)).await.expect("it builds").origin(), Origin::Disk);
-        assert_eq!(rt.stats().disk_writes, 0);
+        assert_eq!(rt.stats().disk.writes, 0);
     });
 }
 

@@ -88,11 +88,11 @@ fn child() {
         }
         rt.drain().await;
         let stats = rt.stats();
-        report("compiles", stats.compiles);
-        report("hits", stats.disk_hits);
-        report("waits", stats.lock_waits);
-        report("timeouts", stats.lock_timeouts);
-        report("unwell", stats.disk_failures + stats.disk_damaged + stats.disk_refused);
+        report("compiles", stats.builds.compiles);
+        report("hits", stats.disk.hits);
+        report("waits", stats.builds.lock_waits);
+        report("timeouts", stats.builds.lock_timeouts);
+        report("unwell", stats.disk.failures + stats.disk.damaged + stats.disk.refused);
     });
 }
 
@@ -133,10 +133,10 @@ fn linking_child() {
         }
         rt.drain().await;
         let stats = rt.stats();
-        report("compiles", stats.compiles);
-        report("links", stats.links);
-        report("timeouts", stats.lock_timeouts);
-        report("unwell", stats.disk_failures + stats.disk_damaged + stats.disk_refused);
+        report("compiles", stats.builds.compiles);
+        report("links", stats.builds.links);
+        report("timeouts", stats.builds.lock_timeouts);
+        report("unwell", stats.disk.failures + stats.disk.damaged + stats.disk.refused);
     });
 }
 

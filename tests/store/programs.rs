@@ -51,13 +51,13 @@ everywhere! {
         assert_eq!(compiled.origin(), Origin::Compiled);
         // If the device takes no text, the SPIR-V of the text is stored as well.
         let entries = if rt.device().formats.contains(&ModuleFormat::OpenClC) { 1 } else { 2 };
-        assert_eq!((first.stats().compiles, first.stats().disk_writes), (1, entries));
+        assert_eq!((first.stats().builds.compiles, first.stats().disk.writes), (1, entries));
 
         let second = start(&rt, directory.path()).await;
         let loaded = build(&second, &module).await;
         assert_eq!(loaded.origin(), Origin::Disk);
-        assert_eq!((second.stats().compiles, second.stats().disk_hits), (0, entries));
-        assert_eq!(second.stats().disk_writes, 0, "what was loaded is not written again");
+        assert_eq!((second.stats().builds.compiles, second.stats().disk.hits), (0, entries));
+        assert_eq!(second.stats().disk.writes, 0, "what was loaded is not written again");
         assert_eq!(loaded.key(), compiled.key());
         assert_eq!(loaded.kernel_names(), compiled.kernel_names());
         is_right(&second, &loaded).await;
@@ -86,13 +86,13 @@ everywhere! {
         for number in [0, 1] {
             build(&rt, &module(number)).await;
         }
-        let evictions = rt.stats().evictions;
+        let evictions = rt.stats().memory.evictions;
         assert_eq!(build(&rt, &large).await.kernel_names(), ["large"]);
-        assert_eq!(rt.stats().evictions, evictions + 1, "it was not kept");
+        assert_eq!(rt.stats().memory.evictions, evictions + 1, "it was not kept");
         for number in [0, 1] {
             assert_eq!(build(&rt, &module(number)).await.origin(), Origin::Memory, "{number}");
         }
-        assert_eq!(rt.stats().programs_in_memory, 2);
+        assert_eq!(rt.stats().memory.programs, 2);
     }
 }
 

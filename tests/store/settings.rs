@@ -42,8 +42,8 @@ fn child() {
         });
         match built {
             Ok(stats) => {
-                writes += stats.disk_writes;
-                failures += stats.disk_failures;
+                writes += stats.disk.writes;
+                failures += stats.disk.failures;
             }
             Err(error) => {
                 errors += 1;
@@ -211,8 +211,8 @@ fn child_with_outages() {
             rt.build(&Module::opencl_c(text)).await.expect("it builds");
             rt.drain().await;
         }
-        report("failures", rt.stats().disk_failures);
-        report("writes", rt.stats().disk_writes);
+        report("failures", rt.stats().disk.failures);
+        report("writes", rt.stats().disk.writes);
     });
 }
 

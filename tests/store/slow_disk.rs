@@ -30,9 +30,9 @@ fn cold_start() {
         for built in join_all(builds).await {
             built.unwrap();
         }
-        report("written", rt.stats().disk_writes);
-        report("skipped", rt.stats().disk_skips);
-        report("compiles", rt.stats().compiles);
+        report("written", rt.stats().disk.writes);
+        report("skipped", rt.stats().disk.skips);
+        report("compiles", rt.stats().builds.compiles);
     });
 }
 
@@ -56,7 +56,7 @@ fn warm_start() {
             compiled += u32::from(program.origin() == Origin::Compiled);
         }
         report("compiled", compiled);
-        report("failures", rt.stats().disk_failures);
+        report("failures", rt.stats().disk.failures);
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures::stream::{FuturesUnordered, StreamExt};
 use kiln::libraries::LinkedSymbol;
 use kiln::store::Storage;
-use kiln::{CacheConfig, Module, Program, Runtime, Stats};
+use kiln::{CacheConfig, Module, Program, Runtime};
 use serde::Serialize;
 
 use crate::args::Build;
@@ -106,16 +106,15 @@ pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) ->
 /// remote cache.
 pub(crate) fn check_stored(rt: &Runtime) -> Result<()> {
     let stats = rt.stats();
-    let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
-    if remote_write_failures + remote_writes_dropped > 0 {
+    if stats.remote.write_failures + stats.remote.writes_dropped > 0 {
         note("note: not all programs could be written to the remote cache");
     }
-    if stats.disk_failures > 0 {
+    if stats.disk.failures > 0 {
         return Err(Failure::failed(
             "the cache on disk could not be used, so not all programs are in it",
         ));
     }
-    if stats.disk_skips > 0 {
+    if stats.disk.skips > 0 {
         return Err(Failure::failed(
             "not all programs are in the cache: some have no binary that can be stored, or a \
              newer version of Kiln stored its own entries in their place",

@@ -76,7 +76,7 @@ impl BuildGraph {
         let verdict = report.map(|report| report.verdict(&analysis.kernel));
         let name = analysis.kernel.name();
         if let (Some(verdict), Some(_)) = (&verdict, unproven) {
-            self.counters().guarded_variants.add_one();
+            self.counters().launches.guarded_variants.add_one();
             let reasons: Vec<_> = verdict.findings().iter().map(ToString::to_string).collect();
             tracing::info!(kernel = %name, ?reasons, "a launch is not proven, so that a guarded variant of its kernel is built");
         }

@@ -136,7 +136,7 @@ impl JobQueue {
 
     /// Records that a process was started.
     pub(super) fn record_start(&self) {
-        self.counters.compile_processes.add_one();
+        self.counters.builds.compile_processes.add_one();
         let mut state = self.lock();
         (state.failures, state.not_before) = (0, None);
     }

@@ -130,7 +130,7 @@ impl Worker {
             let limit = self.queue.children.limit();
             match exchange(&mut process, &job.request, limit, || self.is_stopped()) {
                 Ok((answer, binary)) => {
-                    self.queue.counters.process_compiles.add_one();
+                    self.queue.counters.builds.process_compiles.add_one();
                     let resident = process.resident_bytes().unwrap_or(0);
                     self.process = (resident <= MAX_RESIDENT_BYTES).then_some(process);
                     return reply(answer, binary, self.backend);

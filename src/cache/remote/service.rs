@@ -216,7 +216,7 @@ impl Service {
 
     /// Reports an object that is not used, so that its program is built.
     pub(super) fn refused(&self, path: &str, reason: &str) {
-        self.counters.remote_refused.add_one();
+        self.counters.remote.refused.add_one();
         let remote = &self.name;
         match self.unused.due() {
             Some(count) => tracing::warn!(
@@ -241,7 +241,7 @@ impl Service {
                 ReadOutcome::Refused(Refused::TooLarge { most: self.settings.max_bytes })
             }
             Some(bytes) => {
-                self.counters.remote_bytes_read.add(bytes.len() as u64);
+                self.counters.remote.bytes_read.add(bytes.len() as u64);
                 match envelope::open(&address.key, bytes, self.settings.secret.as_ref()) {
                     Ok(entry) => ReadOutcome::Entry(entry),
                     Err(refused) => ReadOutcome::Refused(refused),

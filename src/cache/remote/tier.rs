@@ -191,7 +191,7 @@ impl Remote {
         if !service.settings.access.writes() {
             return;
         }
-        let dropped = &service.counters.remote_writes_dropped;
+        let dropped = &service.counters.remote.writes_dropped;
         if (file.len() + TRAILER) as u64 > service.settings.max_bytes {
             return dropped.add_one();
         }
@@ -358,7 +358,7 @@ async fn look_up(request: Request, mut sender: oneshot::Sender<Answer>) {
     let found = match in_time {
         Some(found) => found,
         None => {
-            service.counters.remote_timeouts.add_one();
+            service.counters.remote.timeouts.add_one();
             // The budget may be shorter than one attempt, or zero.
             let limit = service.settings.timeout.max(budget);
             let abandoned = async {
@@ -381,15 +381,15 @@ async fn look_up(request: Request, mut sender: oneshot::Sender<Answer>) {
             }
             service.succeeded(Direction::Reads);
             if matches!(found, ReadOutcome::Absent) && !is_repeated {
-                counters.remote_misses.add_one();
+                counters.remote.misses.add_one();
             }
             to_answer(&service, &address, found)
         }
         Err(failure) => {
             if !failure.is_timeout {
-                counters.remote_errors.add_one();
+                counters.remote.errors.add_one();
             } else if !is_late {
-                counters.remote_timeouts.add_one();
+                counters.remote.timeouts.add_one();
             }
             service.failed(Direction::Reads, kind, &failure, start.elapsed().min(budget));
             Answer::Failed(failure.reason)
@@ -414,16 +414,16 @@ fn to_answer(service: &Service, address: &Address, found: ReadOutcome) -> Answer
 async fn put(service: &Service, address: &Address, file: Vec<u8>) {
     let counters = &service.counters;
     let Some(kind) = service.allow(Direction::Writes) else {
-        return counters.remote_writes_dropped.add_one();
+        return counters.remote.writes_dropped.add_one();
     };
     match catch_panics(service.write(address, file)).await {
         Ok(bytes) => {
-            counters.remote_writes.add_one();
-            counters.remote_bytes_written.add(bytes);
+            counters.remote.writes.add_one();
+            counters.remote.bytes_written.add(bytes);
             service.succeeded(Direction::Writes);
         }
         Err(failure) => {
-            counters.remote_write_failures.add_one();
+            counters.remote.write_failures.add_one();
             service.failed(Direction::Writes, kind, &failure, Duration::ZERO);
         }
     }

@@ -243,19 +243,19 @@ impl Store {
 
     /// Counts and reports a failure of the disk. Builds go on without it.
     pub(super) fn report_failure(&self, access: Access, error: &io::Error) {
-        self.0.counters.disk_failures.add_one();
+        self.0.counters.disk.failures.add_one();
         self.0.health.failed(access, &self.0.root, error);
     }
 
     /// Counts and reports an entry that is not used, for a reason that its file shows.
     pub(crate) fn report_damaged(&self, key: &BuildKey, reason: &str) {
-        self.0.counters.disk_damaged.add_one();
+        self.0.counters.disk.damaged.add_one();
         self.0.health.found_damaged(&self.0.root, key, reason);
     }
 
     /// Counts and reports an entry that the driver does not load.
     pub(crate) fn report_refused(&self, key: &BuildKey, reason: &str) {
-        self.0.counters.disk_refused.add_one();
+        self.0.counters.disk.refused.add_one();
         self.0.health.was_refused(&self.0.root, key, reason);
     }
 

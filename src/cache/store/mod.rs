@@ -33,8 +33,8 @@
 //! replaces it. An entry of a newer format is left alone. A binary that the driver refuses to load is a miss,
 //! too. A directory that is full, read-only, or removed while processes use it costs builds and nothing else.
 //! Kiln warns when such an outage begins and when it ends, through [`tracing`], or on standard error if there is no
-//! subscriber, and [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures. Entries that are not
-//! used are logged as warnings, with their number, at most once a minute.
+//! subscriber, and [`DiskStats::failures`](crate::stats::DiskStats::failures) counts the failures. Entries that are
+//! not used are logged as warnings, with their number, at most once a minute.
 //!
 //! Only regular files are opened. A pipe, a socket, a device file or a link in the place of a file or folder of
 //! the store is removed. A directory that is not empty is left where it is, or moved to `tmp` if it takes an

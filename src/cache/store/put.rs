@@ -36,7 +36,7 @@ impl Store {
     pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) -> Storage {
         let Inner { settings, counters, puts, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
-            counters.disk_skips.add_one();
+            counters.disk.skips.add_one();
             let (bytes, sizes) = (payload.len() as u64, settings.entry_bytes.clone());
             return Storage::Size { bytes, sizes };
         }
@@ -47,7 +47,7 @@ impl Store {
         }
         let _permit = puts.acquire().await;
         let Some(reservation) = self.reserve(bytes).await else {
-            counters.disk_skips.add_one();
+            counters.disk.skips.add_one();
             return Storage::Full;
         };
         self.publish_reserved(address, [payload, rest], reservation).await
@@ -67,12 +67,12 @@ impl Store {
             Ok(published) => match published.difference(bytes) {
                 Some(difference) => {
                     self.0.health.succeeded(Access::Write, &self.0.root);
-                    counters.disk_writes.add_one();
-                    counters.disk_bytes_written.add(bytes);
+                    counters.disk.writes.add_one();
+                    counters.disk.bytes_written.add(bytes);
                     (difference, Storage::Stored)
                 }
                 None => {
-                    counters.disk_skips.add_one();
+                    counters.disk.skips.add_one();
                     (0, Storage::Newer)
                 }
             },
@@ -223,7 +223,7 @@ impl Store {
         let before = usage.read().await;
         let collected = collect(layout, goal).await;
         if !goal.dry_run {
-            counters.disk_evictions.add(collected.removed);
+            counters.disk.evictions.add(collected.removed);
             if let Err(error) = usage.set(before, collected.bytes_left()).await {
                 tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
             }
@@ -235,7 +235,7 @@ impl Store {
     /// Counts an entry that is larger than the limit of the whole store, and warns about the first. A
     /// collection would have to remove all other entries to make room for it.
     fn skip_too_large(&self, address: &Address, bytes: u64) {
-        self.0.counters.disk_skips.add_one();
+        self.0.counters.disk.skips.add_one();
         let (root, limit) = (self.0.root.display(), self.max_bytes());
         if self.0.warned.size.swap(true, SeqCst) {
             tracing::debug!(key = %address.key, bytes, limit, %root, "a program is too large to store");
@@ -253,7 +253,7 @@ impl Store {
 
     /// Counts a program that is not stored, because the disk takes too long for those before it.
     pub(crate) fn skip_because_slow(&self) {
-        self.0.counters.disk_skips.add_one();
+        self.0.counters.disk.skips.add_one();
         if !self.0.warned.speed.swap(true, SeqCst) {
             let root = self.0.root.display();
             tracing::warn!(%root, "the cache directory's disk is slow; some programs are not stored");

@@ -269,7 +269,7 @@ impl Completion {
         }
         match FusionOutcome::of(parts::parts(fusion, &selection, blocked)) {
             Ok(outcome) => {
-                self.queue.scheduler.shared().counters.fusions.add_one();
+                self.queue.scheduler.shared().counters.fusion.fused.add_one();
                 tracing::debug!(%outcome, "launches are fused");
                 Ok(outcome)
             }
@@ -406,13 +406,13 @@ impl Completion {
         let counter = match &why {
             // Canceled scopes are already counted.
             Unfused::Empty | Unfused::Single | Unfused::Canceled => None,
-            Unfused::Aborted(_) => Some(&counters.fusions_aborted),
+            Unfused::Aborted(_) => Some(&counters.fusion.aborted),
             Unfused::Refused(_) | Unfused::Disabled | Unfused::Overlapping => {
-                Some(&counters.fusions_refused)
+                Some(&counters.fusion.refused)
             }
-            Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),
-            Unfused::Failed(_) => Some(&counters.fusions_failed),
-            Unfused::Overdue { .. } => Some(&counters.fusions_overdue),
+            Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusion.slower),
+            Unfused::Failed(_) => Some(&counters.fusion.failed),
+            Unfused::Overdue { .. } => Some(&counters.fusion.overdue),
         };
         if let Some(counter) = counter {
             counter.add_one();
@@ -428,7 +428,7 @@ impl Completion {
     /// failed or is certain to fail.
     pub(super) fn failed(mut self, root: Option<Error>) -> Result<FusionOutcome> {
         self.run_separately();
-        self.queue.scheduler.shared().counters.fusions_failed.add_one();
+        self.queue.scheduler.shared().counters.fusion.failed.add_one();
         let root = root.unwrap_or_else(|| Error::invalid("a launch of the scope has failed"));
         Err(root.spread_to("the fused kernel", "a launch of its scope failed before it started"))
     }

@@ -556,9 +556,9 @@ impl FusionScope {
     fn count_end(&self, was_collecting: bool) {
         let counters = &self.queue.scheduler.shared().counters;
         if was_collecting {
-            counters.fusions_canceled.add_one();
+            counters.fusion.canceled.add_one();
         } else if self.aborted.get().is_some() {
-            counters.fusions_aborted.add_one();
+            counters.fusion.aborted.add_one();
         }
     }
 

@@ -167,7 +167,7 @@ fn launches_that_are_too_slow_as_one_kernel_run_in_two_parts_also_in_the_next_pr
     let selected = select(&fusion);
     assert!(!selected.choice.is_timed, "the times are known");
     assert_eq!(steps(&selected), winner);
-    assert_eq!(rt.stats().compiles, 0, "only kernels of the winner are loaded");
+    assert_eq!(rt.stats().builds.compiles, 0, "only kernels of the winner are loaded");
     // A scope that requires one kernel still gets it.
     let required = fuse(&rt, true).unwrap();
     let selected = required.select(Policy::Kernels).unwrap();
@@ -193,5 +193,5 @@ fn launches_that_are_faster_alone_run_one_by_one_after_two_parts_were_tried() {
     let rt = start(folder.path()).unwrap();
     let fusion = fuse(&rt, false).unwrap();
     assert_eq!(select(&fusion).choice.way, ONE_BY_ONE);
-    assert_eq!(rt.stats().compiles, 0);
+    assert_eq!(rt.stats().builds.compiles, 0);
 }

@@ -24,7 +24,7 @@ impl Scheduler {
         let canceled = self.change(|state| {
             let id = self.separate(state, record)?;
             let futures = state.poison_canceled(id)?;
-            self.shared.counters.canceled_commands.add_one();
+            self.shared.counters.commands.canceled.add_one();
             let error = state.dag.poison_of(id).cloned();
             // If nothing is left to wait for, the command ends here.
             self.drive(state);

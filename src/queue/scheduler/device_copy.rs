@@ -78,7 +78,7 @@ impl Scheduler {
         // order. Otherwise, copies in opposite directions could wait for each other.
         let were_idle = ends.map(|(scheduler, state, command, event)| {
             let was_idle = state.count_submission(scheduler);
-            scheduler.shared.counters.commands.add_one();
+            scheduler.shared.counters.commands.submitted.add_one();
             scheduler.settle_some(state);
             let pending = PendingCommand { command: &command, after: &[] };
             state.move_predecessors_to_dag(&pending);

@@ -32,7 +32,7 @@ impl Scheduler {
         let (mapped, unmap_record) = (Event::new(map.record.clone()), unmap.record.clone());
         let mut transaction = self.lock();
         let state = &mut *transaction;
-        self.shared.counters.commands.add(2);
+        self.shared.counters.commands.submitted.add(2);
         let was_idle = state.count_submission(self);
         state.count_submission(self);
         state.held += 1;

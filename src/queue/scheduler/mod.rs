@@ -354,7 +354,7 @@ impl Scheduler {
                     }
                     Next::Dispatch(id) if state.awaits_its_group(id) => {}
                     Next::Dispatch(id) if state.is_full(self.options) && !state.is_host(id) => {
-                        self.shared.counters.parked_commands.add_one();
+                        self.shared.counters.commands.parked.add_one();
                         state.parked.push_back(id);
                     }
                     Next::Dispatch(id) => self.dispatch(state, id),
@@ -428,7 +428,7 @@ impl Scheduler {
             }
             Err(error) => {
                 state.note_failure_of_device_copy(&command.work, error);
-                self.shared.counters.failed_commands.add(command.count() as u64);
+                self.shared.counters.commands.failed.add(command.count() as u64);
                 let group = command.group.and_then(|group| state.groups.get_mut(&group));
                 if let Some(group) = group {
                     group.failure.get_or_insert_with(|| error.clone());
@@ -449,7 +449,7 @@ impl Scheduler {
         }
         let event = command.record.settle(outcome, profile, native, &mut state.actions.wakers);
         if armed && event.is_none() {
-            self.shared.counters.late_callbacks.add_one();
+            self.shared.counters.commands.late_callbacks.add_one();
         }
         state.actions.drops.push(DeferredDrop { command, event });
     }

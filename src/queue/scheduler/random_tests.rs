@@ -449,7 +449,7 @@ impl Case {
             }
         }
         self.within("`drain`", self.rt.drain());
-        assert_eq!(self.rt.stats().commands_in_flight, 0, "{}", self.log);
+        assert_eq!(self.rt.stats().commands.in_flight, 0, "{}", self.log);
         let (simulator, log) = (self.simulator.clone(), std::mem::take(&mut self.log));
         drop(self);
         let since = Instant::now();

@@ -53,11 +53,11 @@ impl Scheduler {
         }
         let pending = match work {
             Work::Launch(launch) => {
-                self.shared.counters.launches.add_one();
+                self.shared.counters.launches.submitted.add_one();
                 command.building.then(|| launch.pending())
             }
             Work::Replay(replay) => {
-                self.shared.counters.launches.add(replay.launches());
+                self.shared.counters.launches.submitted.add(replay.launches());
                 None
             }
             _ => None,
@@ -191,7 +191,7 @@ impl Scheduler {
         if !command.work.claim() {
             return (event, None);
         }
-        self.shared.counters.commands.add_one();
+        self.shared.counters.commands.submitted.add_one();
         let was_idle = state.count_submission(self);
         // The scope may have ended since it was chosen.
         let requested_group = command.group;

@@ -191,7 +191,7 @@ fn launches_of_a_group_run_as_their_fused_launch() {
         block_on(async { futures::try_join!(last, first) }).unwrap();
     }
     block_on(bench.rt.drain());
-    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+    assert_eq!(bench.rt.stats().commands.in_flight, 0);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn launches_run_separately_if_the_driver_refuses_the_fused_one() {
         block_on(async { futures::try_join!(first, last) }).unwrap();
     }
     block_on(bench.rt.drain());
-    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+    assert_eq!(bench.rt.stats().commands.in_flight, 0);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn all_launches_fail_if_the_fused_one_fails() {
         }
         block_on(bench.queue.fill(&bench.x, 5).unwrap()).unwrap();
     }
-    assert_eq!(bench.rt.stats().failed_commands, 2 * 2 + 2, "with the two reads");
+    assert_eq!(bench.rt.stats().commands.failed, 2 * 2 + 2, "with the two reads");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
         end.join().unwrap().expect_err("its input is missing");
     }
     block_on(bench.rt.drain());
-    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+    assert_eq!(bench.rt.stats().commands.in_flight, 0);
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn parts_run_one_after_another_and_past_launches_that_do_not_matter() {
             assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [5 + 100; 8]);
         }
         block_on(bench.rt.drain());
-        assert_eq!(bench.rt.stats().commands_in_flight, 0);
+        assert_eq!(bench.rt.stats().commands.in_flight, 0);
     }
 }
 

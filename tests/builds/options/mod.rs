@@ -444,7 +444,7 @@ fn linked_programs_are_found_again_for_equal_options_only() {
         ] {
             assert_eq!(job.run(&rt).await.origin, origin, "{job:?}");
             let stats = rt.stats();
-            assert_eq!((stats.compiles, stats.links), (compiles, links), "{job:?}");
+            assert_eq!((stats.builds.compiles, stats.builds.links), (compiles, links), "{job:?}");
         }
     });
 }

@@ -40,8 +40,8 @@ fn a_compile_error_is_shared_by_all_waiters_and_cached() {
         assert!(errors.iter().all(|error| error.same(&later)));
         assert_eq!(simulator.counts().builds, 1);
         let stats = rt.stats();
-        assert_eq!((stats.failed_builds, stats.joined_builds, stats.memory_hits), (1, 9, 1));
-        assert_eq!((stats.build_retries, stats.programs_in_memory), (0, 0));
+        assert_eq!((stats.builds.failed, stats.builds.joined, stats.memory.hits), (1, 9, 1));
+        assert_eq!((stats.builds.retries, stats.memory.programs), (0, 0));
     });
 }
 
@@ -54,7 +54,7 @@ everywhere! {
         assert!(builds.iter().all(|result| result.as_ref().unwrap_err().same(&later)));
         // The driver's compiler ran, or the one that translates for it.
         let stats = rt.stats();
-        assert_eq!((stats.compiles + stats.translations, stats.failed_builds), (1, 1));
+        assert_eq!((stats.builds.compiles + stats.builds.translations, stats.builds.failed), (1, 1));
     }
 }
 
@@ -74,10 +74,10 @@ fn requests_that_joined_build_again(fault: Fault, tries: u64, kind: ErrorKind) {
         assert_eq!(simulator.counts().builds, tries + 1);
         assert_eq!(origin(&rt, &module(1)).await, Origin::Memory);
         let stats = rt.stats();
-        assert_eq!((stats.builds_requested, stats.joined_builds), (11, 9));
+        assert_eq!((stats.builds.requested, stats.builds.joined), (11, 9));
         // The retries of the calls, and the one of the build.
-        assert_eq!((stats.build_retries, stats.failed_builds), (tries - 1 + 1, 0), "{stats:?}");
-        assert_eq!(stats.build_panics + stats.abandoned_builds, 1);
+        assert_eq!((stats.builds.retries, stats.builds.failed), (tries - 1 + 1, 0), "{stats:?}");
+        assert_eq!(stats.builds.panics + stats.builds.abandoned, 1);
     });
 }
 
@@ -104,7 +104,7 @@ fn a_panic_in_both_builds_reaches_every_waiter_and_is_not_cached() {
         assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         assert_eq!(simulator.counts().builds, 3);
         let stats = rt.stats();
-        assert_eq!((stats.build_panics, stats.failed_builds, stats.build_retries), (2, 0, 1));
+        assert_eq!((stats.builds.panics, stats.builds.failed, stats.builds.retries), (2, 0, 1));
     });
 }
 
@@ -137,7 +137,7 @@ fn a_panic_without_other_requests_builds_nothing_again() {
         simulator.fail_builds(1, Fault::Panic);
         assert_eq!(rt.build(&module(1)).await.unwrap_err().kind(), ErrorKind::Panicked);
         rt.drain().await;
-        assert_eq!((simulator.counts().builds, rt.stats().build_retries), (1, 0));
+        assert_eq!((simulator.counts().builds, rt.stats().builds.retries), (1, 0));
     });
 }
 
@@ -152,7 +152,10 @@ fn a_device_loss_reaches_every_waiter_and_is_not_retried_or_cached() {
         assert_eq!(simulator.counts().builds, 1);
         assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         let stats = rt.stats();
-        assert_eq!((stats.abandoned_builds, stats.build_retries, stats.compiles), (1, 0, 2));
+        assert_eq!(
+            (stats.builds.abandoned, stats.builds.retries, stats.builds.compiles),
+            (1, 0, 2)
+        );
     });
 }
 
@@ -168,8 +171,11 @@ fn a_build_that_runs_out_of_resources_evicts_idle_programs_and_retries() {
         assert_eq!(origin(&rt, &module(4)).await, Origin::Compiled);
 
         let stats = rt.stats();
-        assert_eq!((stats.build_retries, stats.evictions, stats.abandoned_builds), (1, 1, 0));
-        assert_eq!((stats.compiles, stats.programs_in_memory), (5, 3));
+        assert_eq!(
+            (stats.builds.retries, stats.memory.evictions, stats.builds.abandoned),
+            (1, 1, 0)
+        );
+        assert_eq!((stats.builds.compiles, stats.memory.programs), (5, 3));
         assert_live_programs(&simulator, &rt, 3);
         // The held program and kernel work, and their programs are still in memory.
         assert_eq!(number_of(&rt, &held).await, 7);
@@ -191,14 +197,14 @@ fn retries_of_a_build_are_limited_and_a_later_request_builds_again() {
         assert!((2..=10).contains(&tries), "{tries} tries");
         assert_eq!(error.kind(), ErrorKind::OutOfResources);
         let stats = rt.stats();
-        assert_eq!((stats.abandoned_builds, stats.build_retries), (1, tries - 1));
+        assert_eq!((stats.builds.abandoned, stats.builds.retries), (1, tries - 1));
 
         // The requests that join a build that fails build once more, together.
         let errors = ten_waiters(&simulator, &rt, &module(1)).await;
         assert!(!errors[0].same(&error));
         assert!(errors[1..].iter().all(|error| error.same(&errors[1])));
         assert!(errors.iter().all(|error| error.kind() == ErrorKind::OutOfResources));
-        assert_eq!((simulator.counts().builds, rt.stats().memory_hits), (3 * tries, 0));
+        assert_eq!((simulator.counts().builds, rt.stats().memory.hits), (3 * tries, 0));
 
         // As above, but the memory is available again at the second request.
         let (simulator, rt) = simulated().await;

@@ -101,7 +101,7 @@ fn a_thousand_tasks_on_eight_threads_share_ten_builds_in_flight() {
             tokio::spawn(async move { rt.build(&module(task % 10)).start() })
         });
         let builds: Vec<Build> = join_all(requests).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (1000, 990));
+        assert_eq!((rt.stats().builds.requested, rt.stats().builds.joined), (1000, 990));
         drop(compiler);
         let waiting = builds.into_iter().map(|build| tokio::spawn(async { build.await.unwrap() }));
         let programs: Vec<Program> =
@@ -113,8 +113,8 @@ fn a_thousand_tasks_on_eight_threads_share_ten_builds_in_flight() {
             assert_eq!(program.origin(), Origin::Compiled);
         }
         let stats = rt.stats();
-        assert_eq!((stats.compiles, stats.joined_builds, stats.memory_hits), (10, 990, 0));
-        assert_eq!((stats.programs_in_memory, stats.evictions), (10, 0));
+        assert_eq!((stats.builds.compiles, stats.builds.joined, stats.memory.hits), (10, 990, 0));
+        assert_eq!((stats.memory.programs, stats.memory.evictions), (10, 0));
     });
 }
 
@@ -129,8 +129,8 @@ fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
         let programs: Vec<Program> =
             join_all(tasks).await.into_iter().map(Result::unwrap).collect();
         let stats = rt.stats();
-        assert_eq!((stats.builds_requested, stats.compiles), (1000, 10));
-        assert_eq!(stats.joined_builds + stats.memory_hits, 990);
+        assert_eq!((stats.builds.requested, stats.builds.compiles), (1000, 10));
+        assert_eq!(stats.builds.joined + stats.memory.hits, 990);
         for (task, program) in programs.iter().enumerate() {
             assert_eq!(program.key(), programs[task % 10].key());
         }
@@ -150,14 +150,14 @@ async fn assert_others_get_program<T>(abandon: impl AsyncFnOnce(BuildRequest) ->
     let leftover = abandon(rt.build(&module(1))).await;
     let second = rt.build(&module(1)).start();
     let third = rt.build(&module(1)).start();
-    assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (3, 2));
+    assert_eq!((rt.stats().builds.requested, rt.stats().builds.joined), (3, 2));
     drop(compiler);
     assert_eq!(second.await.unwrap().origin(), Origin::Compiled);
     assert_eq!(third.await.unwrap().origin(), Origin::Compiled);
     assert_eq!(origin(&rt, &module(1)).await, Origin::Memory);
     drop(leftover);
     assert_eq!(simulator.counts().builds, 1);
-    assert_eq!((rt.stats().compiles, rt.stats().memory_hits), (1, 1));
+    assert_eq!((rt.stats().builds.compiles, rt.stats().memory.hits), (1, 1));
 }
 
 /// Requests a program and polls once, so that the build has a task to wake.
@@ -224,7 +224,7 @@ everywhere! {
         drop(rt.build(&module(2)).start());
         let program = rt.build(&module(2)).await.unwrap();
         assert_eq!(number_of(&rt, &program).await, 2);
-        assert_eq!(rt.stats().compiles, 1);
+        assert_eq!(rt.stats().builds.compiles, 1);
     }
 }
 
@@ -245,8 +245,8 @@ fn a_memory_hit_makes_a_program_the_most_recently_used() {
         }
         assert_eq!(origin(&rt, &modules[1]).await, Origin::Compiled);
         let stats = rt.stats();
-        assert_eq!((stats.evictions, stats.memory_hits, stats.compiles), (2, 4, 5));
-        assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (3, 3000));
+        assert_eq!((stats.memory.evictions, stats.memory.hits, stats.builds.compiles), (2, 4, 5));
+        assert_eq!((stats.memory.programs, stats.memory.bytes), (3, 3000));
         assert_live_programs(&simulator, &rt, 3);
     });
 }
@@ -295,8 +295,8 @@ proptest! {
                 prop_assert_eq!(program.origin(), expected, "program {}", number);
                 drop(program);
                 let stats = rt.stats();
-                prop_assert_eq!(stats.programs_in_memory, model.kept.len() as u64);
-                prop_assert_eq!(stats.bytes_in_memory, model.bytes() as u64);
+                prop_assert_eq!(stats.memory.programs, model.kept.len() as u64);
+                prop_assert_eq!(stats.memory.bytes, model.bytes() as u64);
             }
             Ok(())
         })?;
@@ -310,7 +310,7 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
         simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
         let kernel = write_number(&rt.build(&sized(1, 1000)).await.unwrap());
         rt.build(&sized(2, 1000)).await.unwrap();
-        assert_eq!((rt.stats().evictions, rt.stats().programs_in_memory), (1, 1));
+        assert_eq!((rt.stats().memory.evictions, rt.stats().memory.programs), (1, 1));
         assert_eq!(simulator.counts().live_programs, 2);
 
         let x = rt.buffer_from(vec![0u32; 4]).await.unwrap();
@@ -318,7 +318,7 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
         assert_eq!(rt.queue().read(&x).await.unwrap(), [7; 4]);
         // A new request finds the program that the kernel holds, and keeps it in place of the other one.
         assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Memory);
-        assert_eq!((rt.stats().compiles, rt.stats().evictions), (2, 2));
+        assert_eq!((rt.stats().builds.compiles, rt.stats().memory.evictions), (2, 2));
         drop(kernel);
         assert_live_programs(&simulator, &rt, 1);
         assert_eq!(origin(&rt, &sized(2, 1000)).await, Origin::Compiled);
@@ -333,18 +333,18 @@ everywhere! {
             modules.push(module_for(&rt, &source(number)).await);
         }
         rt.build(&modules[0]).await.unwrap();
-        let limit = 8 * rt.stats().bytes_estimated;
+        let limit = 8 * rt.stats().memory.bytes_estimated;
         let selector = rt.device().index().to_string();
         let builder = support::builder().device(selector).memory_limit(limit);
         let rt = builder.build().await.unwrap();
         let mut programs = Vec::new();
         for module in &modules {
             programs.push(rt.build(module).await.unwrap());
-            assert!(rt.stats().bytes_estimated <= limit);
+            assert!(rt.stats().memory.bytes_estimated <= limit);
         }
         let stats = rt.stats();
-        assert!(stats.evictions > 0, "{stats:?}");
-        assert_eq!(stats.programs_in_memory + stats.evictions, modules.len() as u64);
+        assert!(stats.memory.evictions > 0, "{stats:?}");
+        assert_eq!(stats.memory.programs + stats.memory.evictions, modules.len() as u64);
         for (number, program) in (0..).zip(&programs) {
             assert_eq!(number_of(&rt, program).await, number);
         }
@@ -360,7 +360,7 @@ fn a_program_larger_than_the_limit_is_returned_without_evicting_others() {
         let large = rt.build(&sized(2, 3001)).await.unwrap();
         assert_eq!(number_of(&rt, &large).await, 7);
         let stats = rt.stats();
-        assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (1, 1000));
+        assert_eq!((stats.memory.programs, stats.memory.bytes), (1, 1000));
         assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Memory);
         assert_eq!(origin(&rt, &sized(2, 3001)).await, Origin::Memory, "it is still held");
         drop(large);
@@ -377,13 +377,13 @@ fn a_limit_of_zero_caches_nothing_but_shares_in_flight_builds() {
         drop(compiler);
         first.await.unwrap();
         second.await.unwrap();
-        assert_eq!((simulator.counts().builds, rt.stats().joined_builds), (1, 1));
+        assert_eq!((simulator.counts().builds, rt.stats().builds.joined), (1, 1));
         assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         assert!(rt.build(&broken()).await.is_err());
         assert!(rt.build(&broken()).await.is_err());
         assert_eq!(simulator.counts().builds, 4);
         let stats = rt.stats();
-        assert_eq!((stats.memory_hits, stats.programs_in_memory, stats.bytes_in_memory), (0, 0, 0));
+        assert_eq!((stats.memory.hits, stats.memory.programs, stats.memory.bytes), (0, 0, 0));
         assert_live_programs(&simulator, &rt, 0);
     });
 }
@@ -400,10 +400,10 @@ everywhere! {
         assert_ne!(one.key(), two.key());
         assert_eq!(number_of(&rt, &one).await, 1);
         assert_eq!(number_of(&rt, &two).await, 2);
-        assert_eq!(rt.stats().compiles, 2);
+        assert_eq!(rt.stats().builds.compiles, 2);
         let spaced = rt.build(&module).options("  -D A=1\t -cl-mad-enable\n").await.unwrap();
         assert_eq!((spaced.key(), spaced.origin()), (one.key(), Origin::Memory));
-        assert_eq!(rt.stats().compiles, 2);
+        assert_eq!(rt.stats().builds.compiles, 2);
     }
 }
 
@@ -414,7 +414,7 @@ fn white_space_inside_quotes_changes_the_program() {
         let one = rt.build(&module(1)).options("-D \"A=1  2\"").await.unwrap();
         let other = rt.build(&module(1)).options("-D \"A=1 2\"").await.unwrap();
         assert_ne!(one.key(), other.key());
-        assert_eq!(rt.stats().compiles, 2);
+        assert_eq!(rt.stats().builds.compiles, 2);
     });
 }
 

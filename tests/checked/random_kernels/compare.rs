@@ -108,9 +108,9 @@ pub(crate) async fn check(rt: &Runtime, cases: u64) -> u64 {
         check_program(rt, seed, &mut counts).await;
     }
     let stats = rt.stats();
-    eprintln!("{counts:?}, {} proven", stats.launches_proven);
+    eprintln!("{counts:?}, {} proven", stats.launches.proven);
     assert!(counts.guarded > 0 && counts.guarded < counts.launches, "{counts:?}");
     assert!(counts.refused <= counts.launches / 50, "{counts:?}");
-    assert!(stats.launches_guarded > 0 && stats.launches_proven > 0, "{stats:?}");
+    assert!(stats.launches.guarded > 0 && stats.launches.proven > 0, "{stats:?}");
     counts.launches
 }

@@ -136,7 +136,7 @@ fn a_child_compiles_every_format_to_the_same_programs() {
             assert!(!module.is_untrusted() && module.clone().untrusted().is_untrusted());
             let program = rt.build(&module.clone().untrusted()).await.unwrap();
             assert_eq!(program.origin(), Origin::Compiled);
-            assert_eq!(rt.stats().build_children, at as u64 + 1);
+            assert_eq!(rt.stats().builds.child_processes, at as u64 + 1);
             assert_computes(&rt, &program).await;
 
             let trusted = other.build(module).await.unwrap();
@@ -150,8 +150,8 @@ fn a_child_compiles_every_format_to_the_same_programs() {
             }
         }
         assert_eq!(folder.started().len(), 3);
-        assert_eq!(rt.stats().build_children, rt.stats().compiles);
-        assert_eq!(other.stats().build_children, 0);
+        assert_eq!(rt.stats().builds.child_processes, rt.stats().builds.compiles);
+        assert_eq!(other.stats().builds.child_processes, 0);
     });
 }
 
@@ -223,7 +223,7 @@ fn programs_on_disk_are_loaded_without_a_child_process() {
         let second = runtime_like(&rt, stored().build_child(broken)).await;
         let loaded = second.build(&module).await.unwrap();
         assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
-        assert_eq!((second.stats().compiles, second.stats().build_children), (0, 0));
+        assert_eq!((second.stats().builds.compiles, second.stats().builds.child_processes), (0, 0));
         assert_computes(&second, &loaded).await;
     });
 }
@@ -252,7 +252,7 @@ fn native_libraries_are_linked_with_untrusted_modules_by_a_child() {
             rt.register(&library).unwrap();
             let program = rt.build(&application).await.unwrap();
             assert_computes(&rt, &program).await;
-            assert_eq!((rt.stats().build_children, rt.stats().links), (1, 1));
+            assert_eq!((rt.stats().builds.child_processes, rt.stats().builds.links), (1, 1));
         }
     });
 }
@@ -269,12 +269,12 @@ fn programs_with_an_untrusted_module_are_linked_by_a_child() {
             let program = rt.build(&application).await.unwrap();
             assert_computes(&rt, &program).await;
             let stats = rt.stats();
-            assert_eq!(stats.build_children, 1, "{stats:?}");
+            assert_eq!(stats.builds.child_processes, 1, "{stats:?}");
             // The driver's linker takes the objects of both modules; Kiln's own linker leaves one module to
             // compile.
             let linked = rt.device().links.contains(&application.format());
             let expected = if linked { (2, 1) } else { (1, 0) };
-            assert_eq!((stats.compiles, stats.links), expected, "{stats:?}");
+            assert_eq!((stats.builds.compiles, stats.builds.links), expected, "{stats:?}");
         }
     });
 }
@@ -292,7 +292,7 @@ fn kernels_fused_from_an_untrusted_program_are_compiled_by_a_child() {
         // The program is in memory, and trusted, before it is requested as untrusted.
         rt.build(&module).await.unwrap();
         let program = rt.build(&module.untrusted()).await.unwrap();
-        assert_eq!((program.origin(), rt.stats().build_children), (Origin::Memory, 0));
+        assert_eq!((program.origin(), rt.stats().builds.child_processes), (Origin::Memory, 0));
         // SAFETY: as in `assert_computes`.
         let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
@@ -305,7 +305,7 @@ fn kernels_fused_from_an_untrusted_program_are_compiled_by_a_child() {
         }
         fusion.complete().await.unwrap();
         assert_eq!(queue.read(&y).await.unwrap(), [8.0; 8]);
-        assert_eq!((rt.stats().compiles, rt.stats().build_children), (2, 1));
+        assert_eq!((rt.stats().builds.compiles, rt.stats().builds.child_processes), (2, 1));
     });
 }
 
@@ -481,7 +481,7 @@ fn childless() {
         ];
         let error = refused(build, ErrorKind::Configuration, &ways);
         assert!(!error.is_deterministic());
-        assert_eq!(rt.stats().programs_in_memory, 0);
+        assert_eq!(rt.stats().memory.programs, 0);
         assert_still_builds(&rt, 0).await;
     }));
     report("done", 1);
@@ -591,7 +591,7 @@ fn trusted_builds_do_not_wait_for_child_processes() {
             assert_eq!(program.origin(), Origin::Compiled);
             assert_computes(&rt, &program).await;
         }
-        assert_eq!((rt.stats().compiles, rt.stats().build_children), (3, 2));
+        assert_eq!((rt.stats().builds.compiles, rt.stats().builds.child_processes), (3, 2));
     });
 }
 
@@ -604,6 +604,6 @@ fn concurrent_untrusted_requests_share_one_child() {
             assert_eq!(build.await.unwrap().origin(), Origin::Compiled);
         }
         assert_eq!(folder.started().len(), 1);
-        assert_eq!(rt.stats().joined_builds, 7);
+        assert_eq!(rt.stats().builds.joined, 7);
     });
 }

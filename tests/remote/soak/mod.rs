@@ -106,7 +106,7 @@ impl Sizes {
         let rt = builder.build().await.unwrap();
         let _program = rt.build(&service::module(1)).await.unwrap();
         rt.drain().await;
-        let memory = rt.stats().bytes_estimated;
+        let memory = rt.stats().memory.bytes_estimated;
         let stored = stores::only_entry(&stores::open(folder.path())).bytes();
         let programs = if seconds >= MEDIUM { STORED } else { STORED_SHORT };
         Self { store: stored * programs, memory: memory * IN_MEMORY }

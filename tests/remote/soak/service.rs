@@ -146,7 +146,7 @@ impl Bench {
         self.records.add(&Record::Sample(Sample {
             at: self.clock.now(),
             resident: resident.expect("it is a number") * rustix::param::page_size() as u64,
-            loads: stats.compiles + stats.disk_hits + stats.remote_hits,
+            loads: stats.builds.compiles + stats.disk.hits + stats.remote.hits,
         }));
     }
 
@@ -324,28 +324,28 @@ fn wait_for_end(bench: &Bench, working: &AtomicUsize) {
 fn report_stats(rt: &Runtime) {
     let stats = rt.stats();
     for (name, number) in [
-        ("builds", stats.builds_requested),
-        ("compiles", stats.compiles),
-        ("compile processes", stats.compile_processes),
-        ("compiles in processes", stats.process_compiles),
-        ("build retries", stats.build_retries),
-        ("build panics", stats.build_panics),
-        ("evictions from memory", stats.evictions),
-        ("disk hits", stats.disk_hits),
-        ("disk writes", stats.disk_writes),
-        ("disk writes skipped", stats.disk_skips),
-        ("disk failures", stats.disk_failures),
-        ("disk entries damaged", stats.disk_damaged),
-        ("disk evictions", stats.disk_evictions),
-        ("lock waits", stats.lock_waits),
-        ("lock timeouts", stats.lock_timeouts),
-        ("remote hits", stats.remote_hits),
-        ("remote errors", stats.remote_errors),
-        ("remote timeouts", stats.remote_timeouts),
-        ("remote races", stats.remote_races),
-        ("remote objects refused", stats.remote_refused),
-        ("remote writes", stats.remote_writes),
-        ("remote writes dropped", stats.remote_writes_dropped),
+        ("builds", stats.builds.requested),
+        ("compiles", stats.builds.compiles),
+        ("compile processes", stats.builds.compile_processes),
+        ("compiles in processes", stats.builds.process_compiles),
+        ("build retries", stats.builds.retries),
+        ("build panics", stats.builds.panics),
+        ("evictions from memory", stats.memory.evictions),
+        ("disk hits", stats.disk.hits),
+        ("disk writes", stats.disk.writes),
+        ("disk writes skipped", stats.disk.skips),
+        ("disk failures", stats.disk.failures),
+        ("disk entries damaged", stats.disk.damaged),
+        ("disk evictions", stats.disk.evictions),
+        ("lock waits", stats.builds.lock_waits),
+        ("lock timeouts", stats.builds.lock_timeouts),
+        ("remote hits", stats.remote.hits),
+        ("remote errors", stats.remote.errors),
+        ("remote timeouts", stats.remote.timeouts),
+        ("remote races", stats.remote.races),
+        ("remote objects refused", stats.remote.refused),
+        ("remote writes", stats.remote.writes),
+        ("remote writes dropped", stats.remote.writes_dropped),
     ] {
         report(name, number);
     }
@@ -366,5 +366,5 @@ fn holder() {
         thread::sleep(Duration::from_millis(2));
     }
     block_on(bench.rt.drain_timeout(HANGS)).expect("everything works again");
-    report("builds", bench.rt.stats().builds_requested);
+    report("builds", bench.rt.stats().builds.requested);
 }

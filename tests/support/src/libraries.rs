@@ -244,7 +244,7 @@ pub fn register(rt: &Runtime, libraries: &[&Module]) {
 
 /// Returns the number of compiled modules, and of linked programs.
 pub fn work_counts(rt: &Runtime) -> (u64, u64) {
-    (rt.stats().compiles, rt.stats().links)
+    (rt.stats().builds.compiles, rt.stats().builds.links)
 }
 
 /// Returns these numbers for one program of `modules` modules.

@@ -198,9 +198,9 @@ impl Order {
         }
         let stats = rt.stats();
         let mut report = Report {
-            disk_failures: stats.disk_failures,
-            disk_writes: stats.disk_writes,
-            evictions: evictions + stats.disk_evictions,
+            disk_failures: stats.disk.failures,
+            disk_writes: stats.disk.writes,
+            evictions: evictions + stats.disk.evictions,
             unfinished,
             ..Report::default()
         };

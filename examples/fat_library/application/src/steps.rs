@@ -35,7 +35,7 @@ impl<'a> Steps<'a> {
             println!("  {symbol}");
         }
         let stats = self.rt.stats();
-        let (compiles, links) = (stats.compiles - self.compiles, stats.links - self.links);
+        let (compiles, links) = (stats.builds.compiles - self.compiles, stats.builds.links - self.links);
         let (built, nodes) = (compiles + links, self.nodes(&program));
         println!(
             "  nodes built: {built}, reused: {}; the program: {}",
@@ -44,7 +44,7 @@ impl<'a> Steps<'a> {
         );
         self.launch(&program, kernel, expected).await?;
         let stats = self.rt.stats();
-        (self.compiles, self.links) = (stats.compiles, stats.links);
+        (self.compiles, self.links) = (stats.builds.compiles, stats.builds.links);
         Ok(program)
     }
 
