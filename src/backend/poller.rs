@@ -23,8 +23,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const PAUSE_DIVISOR: u32 = 256;
 
 /// Shortest pause. Shorter ones would find nothing sooner, because waking up takes a few microseconds.
-const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+const MIN_PAUSE: Duration = Duration::from_micros(20);
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 
 /// Time without an end after which the thread checks, at every pause, whether the device still works.
 const CHECK_AFTER: Duration = Duration::from_millis(20);
@@ -187,7 +187,7 @@ impl Shared {
             if waited > CHECK_AFTER {
                 first.check_device();
             }
-            self.sleep(Some((waited / PAUSE_DIVISOR).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)));
+            self.sleep(Some((waited / PAUSE_DIVISOR).clamp(MIN_PAUSE, MAX_PAUSE)));
         }
     }
 

@@ -569,12 +569,11 @@ impl fmt::Debug for Queue {
 pub(super) fn fill_pattern<M: DeviceMemory>(memory: &M, value: &M::Element) -> Option<Box<[u8]>> {
     /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
     /// `clEnqueueFillBuffer`).
-    const LARGEST_PATTERN: usize = 128;
+    const MAX_PATTERN: usize = 128;
     let Place { region, .. } = memory.place(Seal);
     let size = size_of::<M::Element>();
-    let is_pattern = size.is_power_of_two()
-        && size <= LARGEST_PATTERN
-        && region.bytes().start.is_multiple_of(size);
+    let is_pattern =
+        size.is_power_of_two() && size <= MAX_PATTERN && region.bytes().start.is_multiple_of(size);
     let is_filled_by_device = is_pattern && region.rows().is_none();
     if region.pixels().is_none() && !is_filled_by_device {
         return None;

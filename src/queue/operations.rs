@@ -84,7 +84,7 @@ pub(crate) fn copy<'a>(from: &'a Region, to: &'a Region) -> Operation<'a> {
 /// Returns the longest pattern of zeros, up to 16 bytes, whose length divides `bytes`. Some drivers fill
 /// faster with long patterns.
 pub(super) fn zeros(bytes: usize) -> &'static [u8] {
-    const LONGEST: usize = 16;
-    let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
-    &[0; LONGEST][..length]
+    const MAX_LENGTH: usize = 16;
+    let length = 1 << bytes.trailing_zeros().min(MAX_LENGTH.trailing_zeros());
+    &[0; MAX_LENGTH][..length]
 }

@@ -32,7 +32,7 @@ type Spans = SmallVec<[(u64, u64); 8]>;
 /// Longest gap between two commands, in nanoseconds, that counts as the cost of starting another
 /// command. Time beyond it was spent waiting for other commands, which would have been necessary in any
 /// case.
-const LONGEST_GAP: u64 = 20_000;
+const MAX_GAP: u64 = 20_000;
 
 impl Stopwatch {
     /// Creates a stopwatch for this number of commands.
@@ -68,13 +68,13 @@ impl Drop for Stopwatch {
     }
 }
 
-/// Returns the time in nanoseconds in which a command ran, including gaps of up to [`LONGEST_GAP`].
+/// Returns the time in nanoseconds in which a command ran, including gaps of up to [`MAX_GAP`].
 fn elapsed_nanos(mut spans: Spans) -> u64 {
     spans.sort_unstable();
     let mut latest = spans.first().map_or(0, |&(start, _)| start);
     let mut elapsed = 0_u64;
     for (start, end) in spans {
-        let gap = start.saturating_sub(latest).min(LONGEST_GAP);
+        let gap = start.saturating_sub(latest).min(MAX_GAP);
         elapsed = elapsed.saturating_add(gap).saturating_add(end.saturating_sub(start.max(latest)));
         latest = latest.max(end);
     }
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn time_of_other_commands_in_between_is_not_counted() {
-        let between = LONGEST_GAP * 1000;
-        let expected = [Some(Duration::from_nanos(10 + LONGEST_GAP + 30))];
+        let between = MAX_GAP * 1000;
+        let expected = [Some(Duration::from_nanos(10 + MAX_GAP + 30))];
         assert_eq!(measured([profile(10, 20), profile(20 + between, 50 + between)]), expected);
     }
 

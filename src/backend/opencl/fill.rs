@@ -19,7 +19,7 @@ const BEGINNING: usize = 32 << 10;
 const WORTH_COPIES: usize = 256 << 10;
 
 /// Maximum size of a copy in bytes, so that its source is read from a cache.
-const LARGEST_COPY: usize = 4 << 20;
+const MAX_COPY: usize = 4 << 20;
 
 impl FillStrategy {
     /// Returns a pattern with the same effect on the range. Its length divides `offset` and `bytes` if the
@@ -73,7 +73,7 @@ impl FillStrategy {
         let mut submitted = SubmittedEvents::one(unsafe { OwnedEvent::new(filled) });
         let mut done = beginning;
         while done < bytes {
-            let piece = done.min(bytes - done).min(LARGEST_COPY);
+            let piece = done.min(bytes - done).min(MAX_COPY);
             // SAFETY: as above. The queue is in order, so the earlier commands have filled the source, and the
             // source ends before the destination begins.
             let copied = unsafe {

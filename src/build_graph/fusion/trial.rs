@@ -17,7 +17,7 @@ pub(crate) const ONE_BY_ONE: usize = 0;
 const RUNS: u32 = 4;
 
 /// Least ratio of the shortest time to a way's time, after each number of runs, at which the way stays in.
-const LEAST_RATIOS: [f64; RUNS as usize - 1] = [1.0 / 4.0, 2.0 / 3.0, 1.0 / 1.15];
+const MIN_RATIOS: [f64; RUNS as usize - 1] = [1.0 / 4.0, 2.0 / 3.0, 1.0 / 1.15];
 
 /// Decision on how to run the launches this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl State {
         let timed = self.ways.iter().filter(|way| way.stage == Stage::Ready);
         let shortest = timed.filter_map(|way| way.shortest).min();
         for way in &mut self.ways {
-            let ratio = (way.finished as usize).checked_sub(1).and_then(|at| LEAST_RATIOS.get(at));
+            let ratio = (way.finished as usize).checked_sub(1).and_then(|at| MIN_RATIOS.get(at));
             if let (Some(ratio), Some(shortest), Some(own)) = (ratio, shortest, way.shortest)
                 && way.stage == Stage::Ready
                 && shortest < own.mul_f64(*ratio)

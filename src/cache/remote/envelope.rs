@@ -70,7 +70,7 @@ impl fmt::Debug for Secret {
 /// ```
 /// use kiln::remote::Refused;
 ///
-/// let reason = Refused::TooLarge { most: 1024 };
+/// let reason = Refused::TooLarge { max_bytes: 1024 };
 /// assert_eq!(reason.to_string(), "it has more than 1024 bytes");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum Refused {
     /// The object is larger than the limit.
     TooLarge {
         /// Limit in bytes.
-        most: u64,
+        max_bytes: u64,
     },
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Refused {
             ),
             Self::Tag => f.write_str("its authentication does not match the secret that is set"),
             Self::Entry(unusable) => write!(f, "{unusable}"),
-            Self::TooLarge { most } => write!(f, "it has more than {most} bytes"),
+            Self::TooLarge { max_bytes } => write!(f, "it has more than {max_bytes} bytes"),
         }
     }
 }

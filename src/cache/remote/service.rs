@@ -238,7 +238,7 @@ impl Service {
             // No object is empty: each ends with a trailer.
             Some(bytes) if bytes.is_empty() => ReadOutcome::Absent,
             Some(bytes) if bytes.len() as u64 > self.settings.max_bytes => {
-                ReadOutcome::Refused(Refused::TooLarge { most: self.settings.max_bytes })
+                ReadOutcome::Refused(Refused::TooLarge { max_bytes: self.settings.max_bytes })
             }
             Some(bytes) => {
                 self.counters.remote.bytes_read.add(bytes.len() as u64);

@@ -306,8 +306,8 @@ impl Scheduler {
     /// one of them.
     pub(crate) fn end_of_spin(&self) -> Option<Instant> {
         /// Practically unlimited, and short enough to be added to any `Instant`.
-        const LONGEST: Duration = Duration::from_secs(1 << 30);
-        let spin = self.options.spin.min(LONGEST);
+        const MAX_SPIN: Duration = Duration::from_secs(1 << 30);
+        let spin = self.options.spin.min(MAX_SPIN);
         (!spin.is_zero() && !runs_tasks()).then(|| Instant::now() + spin)
     }
 

@@ -5,7 +5,7 @@
 const MACROS: [&str; 3] = ["__TIME__", "__DATE__", "__TIMESTAMP__"];
 
 /// Minimum length of a part of a macro's name that is recognized if a text pastes tokens together.
-const SHORTEST_PART: usize = 3;
+const MIN_PART: usize = 3;
 
 /// Whether an OpenCL C text names one of the macros, outside of comments and literals. If a text pastes tokens
 /// together, parts of the macros' names are recognized as well.
@@ -24,7 +24,7 @@ pub(crate) fn uses_time(text: &[u8]) -> bool {
     each_identifier(&text, |name| {
         let is_part = |whole: &str| {
             is_pasting
-                && name.len() >= SHORTEST_PART
+                && name.len() >= MIN_PART
                 && name.iter().any(u8::is_ascii_uppercase)
                 && (whole.as_bytes().starts_with(name) || whole.as_bytes().ends_with(name))
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 /// Maximum number of useless bytes per connection. The limit makes the test end even if the client reads on.
-const MOST: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Handle of the service. The threads of the service end with the test.
 pub(crate) struct Flood {
@@ -18,7 +18,7 @@ pub(crate) struct Flood {
 /// Answer to a request.
 pub(crate) enum Reply {
     Text(String),
-    /// Text, followed by zeros until the client closes the connection or [`MOST`] bytes are sent.
+    /// Text, followed by zeros until the client closes the connection or [`MAX_BYTES`] bytes are sent.
     Endless(&'static str),
 }
 
@@ -53,7 +53,7 @@ fn serve(mut client: TcpStream, reply: impl Fn(&str) -> Reply, sent: &AtomicU64)
             Reply::Endless(beginning) => {
                 let _ = client.write_all(beginning.as_bytes());
                 let mut written = 0;
-                while written < MOST && client.write_all(&zeros).is_ok() {
+                while written < MAX_BYTES && client.write_all(&zeros).is_ok() {
                     written += zeros.len() as u64;
                     sent.fetch_add(zeros.len() as u64, SeqCst);
                 }

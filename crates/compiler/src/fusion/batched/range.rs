@@ -10,10 +10,10 @@ use crate::{NdRange, NdSize};
 
 /// Largest size of work-groups that is chosen for launches without one, in work-items. All common devices have
 /// work-groups of this size.
-const LARGEST_GROUP: usize = 256;
+const MAX_GROUP: usize = 256;
 
 /// Smallest size of several work-groups that is chosen for launches without one, in work-items.
-const SMALLEST_GROUP: usize = 16;
+const MIN_GROUP: usize = 16;
 
 /// Nd-range of a batch.
 pub(super) struct Batch {
@@ -70,12 +70,12 @@ impl Batch {
 /// small.
 fn group_size(sizes: Sizes) -> Option<Sizes> {
     let mut local = [1; 3];
-    let mut rest = LARGEST_GROUP;
+    let mut rest = MAX_GROUP;
     for (size, local) in sizes.iter().zip(&mut local) {
         *local = (1..=rest).rev().find(|&part| size.is_multiple_of(part)).unwrap_or(1);
         rest /= *local;
     }
-    let is_large = local.iter().product::<usize>() >= SMALLEST_GROUP;
+    let is_large = local.iter().product::<usize>() >= MIN_GROUP;
     (is_large || local == sizes).then_some(local)
 }
 
