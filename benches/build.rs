@@ -52,6 +52,9 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
     rt.drain().await;
     let after = rt.stats();
     let lookups = after.builds.requested - before.builds.requested;
-    println!("cache lookups of {} launches: {lookups}", after.launches.submitted - before.launches.submitted);
+    println!(
+        "cache lookups of {} launches: {lookups}",
+        after.launches.submitted - before.launches.submitted
+    );
     Ok(())
 }

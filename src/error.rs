@@ -27,7 +27,7 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
 /// Runs a call, and turns a panic into an error.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     // Partial changes left by a panic are dropped with the call: nothing is used afterwards.
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(panicked(payload)))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(panic_error(payload)))
 }
 
 /// Awaits a future, and turns a panic into an error.
@@ -37,10 +37,10 @@ pub(crate) fn catch_panics<T>(
     // As above. Not an `async fn`, which would hold the future twice.
     AssertUnwindSafe(future)
         .catch_unwind()
-        .map(|caught| caught.unwrap_or_else(|payload| Err(panicked(payload))))
+        .map(|caught| caught.unwrap_or_else(|payload| Err(panic_error(payload))))
 }
 
-fn panicked(payload: Box<dyn Any + Send>) -> Error {
+fn panic_error(payload: Box<dyn Any + Send>) -> Error {
     Error::new(ErrorKind::Panicked, panic_message(payload))
 }
 

@@ -60,7 +60,7 @@ impl Region {
                 || !Arc::ptr_eq(&allocation.slot, slot)
                 || allocation.storage.image() != storage.image()
             {
-                return Err(shared(&known.place, &place));
+                return Err(shared_error(&known.place, &place));
             }
             let holders = known.holders.upgrade().unwrap_or_default();
             known.holders = Arc::downgrade(&holders);
@@ -104,7 +104,7 @@ impl Known {
 }
 
 /// Returns the error for memory of which Kiln has some bytes already, in a way that cannot be shared.
-fn shared(known: &Place, given: &Place) -> Error {
+fn shared_error(known: &Place, given: &Place) -> Error {
     Error::invalid(format!(
         "the given memory shares bytes with memory that Kiln has already: bytes {:#x?} of the object {:#x} and {:#x?}, \
          in another form, for another device or runtime, or only in part; give the whole memory first and use slices \

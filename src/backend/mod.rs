@@ -136,7 +136,7 @@ pub(crate) trait Device: Send + Sync {
 
     /// Returns the driver's objects of the device.
     fn handles(&self) -> Result<DriverHandles> {
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 
     /// Returns a buffer of the driver of which `bytes` bytes are used, or the buffer that it is a part of. The memory
@@ -147,7 +147,7 @@ pub(crate) trait Device: Send + Sync {
     /// `handle` is an object of this backend's driver that is alive, if it is not null.
     unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<GivenMemory> {
         let _ = (handle, bytes);
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 
     /// Returns an image of the driver, with its shape. The image keeps a reference of its own.
@@ -157,7 +157,7 @@ pub(crate) trait Device: Send + Sync {
     /// As for [`adopt_buffer`](Self::adopt_buffer).
     unsafe fn adopt_image(&self, handle: *mut c_void) -> Result<(Arc<dyn Memory>, ImageShape)> {
         let _ = handle;
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 
     /// Returns an image of a driver that does not describe images, as one of this shape.
@@ -171,7 +171,7 @@ pub(crate) trait Device: Send + Sync {
         shape: &ImageShape,
     ) -> Result<Arc<dyn Memory>> {
         let _ = (handle, shape);
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 
     /// Returns a program of the driver that was built for this device. It keeps a reference of its own, if the driver
@@ -182,7 +182,7 @@ pub(crate) trait Device: Send + Sync {
     /// As for [`adopt_buffer`](Self::adopt_buffer).
     unsafe fn adopt_program(&self, handle: *mut c_void) -> Result<Arc<dyn Program>> {
         let _ = handle;
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 }
 
@@ -219,7 +219,7 @@ pub struct DriverHandles {
 }
 
 /// Returns the error for an object of a driver that a backend cannot give or take.
-fn no_driver_objects() -> Error {
+fn no_driver_objects_error() -> Error {
     Error::unsupported("the device has no such object of a driver that other code could use")
 }
 
@@ -310,7 +310,7 @@ pub(crate) trait Memory: Any + Send + Sync {
 
     /// Returns the driver's object. Offsets of commands count from its start.
     fn handle(&self) -> Result<*mut c_void> {
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 
     /// Returns the part of the driver's objects that the memory is, as a whole of `bytes` bytes. Two parts with bytes in
@@ -323,7 +323,7 @@ pub(crate) trait Memory: Any + Send + Sync {
     /// for [`view`](Self::view). Fails like [`Device::create_image`].
     fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         let _ = (offset, shape);
-        Err(no_images_over_buffers())
+        Err(image_over_buffer_error())
     }
 }
 
@@ -350,12 +350,12 @@ pub(crate) fn own_object<'o, T: Any>(object: &'o dyn Any, what: &str) -> Result<
 
 /// Returns the error for a part of an image as a kernel's argument.
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
-fn no_part_of_image() -> Error {
+fn image_part_error() -> Error {
     Error::invalid("a part of an image cannot be a kernel's argument; give the whole image")
 }
 
 /// Returns the error for an image over a buffer on a device of a backend that has none.
-fn no_images_over_buffers() -> Error {
+fn image_over_buffer_error() -> Error {
     Error::unsupported("the device has no images over buffers; copy the elements to an image")
 }
 
@@ -531,7 +531,7 @@ pub(crate) type OperationSource<'a> =
     &'a mut dyn FnMut(&mut dyn FnMut(&Operation<'_>) -> Result<()>) -> Result<()>;
 
 /// Returns the error for a command list of a backend that has none.
-fn no_command_lists() -> Error {
+fn no_command_lists_error() -> Error {
     Error::unsupported("the device has no command lists that are executed many times")
 }
 
@@ -583,7 +583,7 @@ pub(crate) trait NativeQueue: Send {
     /// live longer than the list.
     unsafe fn record(&mut self, operations: OperationSource<'_>) -> Result<Arc<dyn CommandList>> {
         let _ = operations;
-        Err(no_command_lists())
+        Err(no_command_lists_error())
     }
 
     /// Enqueues a command list as one operation, like [`enqueue`](Self::enqueue).
@@ -598,7 +598,7 @@ pub(crate) trait NativeQueue: Send {
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
         let _ = (list, wait);
-        Err(no_command_lists())
+        Err(no_command_lists_error())
     }
 
     /// Ensures that everything enqueued so far starts without another call.
@@ -608,7 +608,7 @@ pub(crate) trait NativeQueue: Send {
     /// before everything enqueued later. Fails without calling `run` if the driver cannot be called.
     fn call(&mut self, run: &mut dyn FnMut(*mut c_void)) -> Result<()> {
         let _ = run;
-        Err(no_driver_objects())
+        Err(no_driver_objects_error())
     }
 }
 

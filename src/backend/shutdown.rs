@@ -106,7 +106,7 @@ impl Call {
             HAS_CALLED.store(true, Relaxed);
         }
         let call = Self::new(count);
-        if PHASE.load(SeqCst) < phase { Ok(call) } else { Err(ending()) }
+        if PHASE.load(SeqCst) < phase { Ok(call) } else { Err(ending_error()) }
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for Call {
     }
 }
 
-fn ending() -> Error {
+fn ending_error() -> Error {
     Error::new(
         ErrorKind::ProcessEnding,
         "the process is exiting, and its drivers no longer accept calls",

@@ -264,7 +264,8 @@ impl Built {
             let native = kernel.native.as_ref().filter(|_| *kernel.name == *name)?;
             Some((index, Arc::clone(native)))
         });
-        let (index, native) = native.ok_or_else(|| unknown_kernel(name, &self.kernel_names()))?;
+        let (index, native) =
+            native.ok_or_else(|| unknown_kernel_error(name, &self.kernel_names()))?;
         Ok(ResolvedKernel { native, built: Arc::clone(self), index })
     }
 
@@ -274,7 +275,7 @@ impl Built {
 }
 
 /// Returns the error for a program without a kernel of this name. `names` has those of its kernels.
-pub(super) fn unknown_kernel(name: &str, names: &[&str]) -> Error {
+pub(super) fn unknown_kernel_error(name: &str, names: &[&str]) -> Error {
     let message = match names {
         [] => format!("the program has no kernel `{name}`; it has no kernels"),
         names => {

@@ -21,7 +21,7 @@ use super::progress::Building;
 use super::trace::Trail;
 use crate::cache::store::Pending;
 use crate::error::{Error, ErrorKind, catch_and_log};
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 
 /// A build in flight. Dropping it before it has [ended](Self::end) ends it with an error.
 pub(super) struct InFlight {
@@ -158,6 +158,6 @@ fn may_not_recur(error: &Error, plan: &BuildPlan) -> bool {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.end(Err(no_thread()), &Trail::default());
+        self.end(Err(no_thread_error()), &Trail::default());
     }
 }

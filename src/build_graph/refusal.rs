@@ -24,13 +24,13 @@ fn classify_by_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
     }
     match cause(error.build_log().unwrap_or_default()) {
         Cause::Program => error,
-        Cause::Exhaustion => exhausted(error),
-        Cause::Unknown if is_exhausted() => exhausted(error),
+        Cause::Exhaustion => exhausted_error(error),
+        Cause::Unknown if is_exhausted() => exhausted_error(error),
         Cause::Unknown => error.transient(),
     }
 }
 
-fn exhausted(error: Error) -> Error {
+fn exhausted_error(error: Error) -> Error {
     let resource = resource(error.build_log().unwrap_or_default()).unwrap_or("a system resource");
     error
         .of_kind(ErrorKind::OutOfResources)

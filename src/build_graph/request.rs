@@ -18,7 +18,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::executor::wait_for;
 use crate::process;
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 use crate::source::module::Module;
 
 /// Request for a program, from [`Runtime::build`](crate::Runtime::build). The build starts when the request is
@@ -345,7 +345,7 @@ impl BuildRequest {
         plan.read_files(self.graph.children().limit())?;
         match plan.strategy() {
             BuildStrategy::TranslateFirst => wait_for(self.graph.plan_in_spirv(&plan))
-                .unwrap_or_else(|_refused| Err(no_thread()))
+                .unwrap_or_else(|_refused| Err(no_thread_error()))
                 .map_err(|error| match OptionReport::of(&plan) {
                     Some(report) => report.explain(error),
                     None => error,

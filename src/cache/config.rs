@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::directory::Directory;
 use self::variables::{
     BUILD_WAIT, Environment, MAX_AGE, MAX_ENTRY_SIZE, MAX_SIZE, MEMORY_LIMIT, MIN_ENTRY_SIZE,
-    Variables, invalid_variable,
+    Variables, variable_error,
 };
 use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Operation, Settings, Store};
@@ -404,7 +404,7 @@ impl CacheConfig {
             None | Some("on") => Ok(Mode::On),
             Some("memory") => Ok(Mode::Memory),
             Some("off") => Ok(Mode::Off),
-            Some(other) => Err(invalid_variable(
+            Some(other) => Err(variable_error(
                 MODE,
                 format!("`{other}` is not one of `on`, `memory` and `off`"),
             )),
@@ -467,7 +467,7 @@ fn entry_sizes(
     let most = variables.size(MAX_ENTRY_SIZE)?.unwrap_or(*defaults.end());
     if least > most {
         let reason = format!("{least} bytes are more than {MAX_ENTRY_SIZE}, {most} bytes");
-        return Err(invalid_variable(MIN_ENTRY_SIZE, reason));
+        return Err(variable_error(MIN_ENTRY_SIZE, reason));
     }
     Ok(least..=most)
 }

@@ -17,7 +17,7 @@ use futures::future::{Either, select};
 
 use super::{HostExecutor, pause};
 use crate::error::{Result, catch_panic};
-use crate::process::threads::{self, no_thread};
+use crate::process::threads::{self, no_thread_error};
 
 /// Maximum number of calls on files at a time. More do not make a local disk faster, but hide the latency of a network
 /// file system.
@@ -129,7 +129,8 @@ fn max_threads() -> usize {
 pub(crate) async fn run_blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let permit = FilePermit::acquire().await.map_err(|error| no_thread().with_source(error))?;
+    let permit =
+        FilePermit::acquire().await.map_err(|error| no_thread_error().with_source(error))?;
     let call = move || {
         let output = call();
         drop(permit);

@@ -18,7 +18,7 @@ use async_executor::Executor;
 use futures::FutureExt;
 
 use crate::error::{Result, catch_and_log};
-use crate::process::threads::{self, no_thread};
+use crate::process::threads::{self, no_thread_error};
 use crate::sync::{ignore_poison, lock};
 
 pub(crate) use blocking::{
@@ -132,7 +132,8 @@ impl HostExecutor {
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
         let run = move || run_tasks(executor, closed.recv());
-        (self.start)(self.name, Box::new(run)).map_err(|error| no_thread().with_source(error))?;
+        (self.start)(self.name, Box::new(run))
+            .map_err(|error| no_thread_error().with_source(error))?;
         self.running.get_or_init(|| running);
         Ok(())
     }

@@ -8,7 +8,7 @@ use futures::channel::oneshot;
 
 use crate::error::{Result, catch_and_log, catch_panic};
 use crate::process;
-use crate::process::threads::{self, no_thread};
+use crate::process::threads::{self, no_thread_error};
 use crate::sync::{ignore_poison, lock};
 
 type Job = Box<dyn FnOnce(Running<'_>) + Send>;
@@ -95,7 +95,7 @@ impl Pool {
             }
         };
         self.submit_as(priority, Box::new(job));
-        async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread())) }
+        async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread_error())) }
     }
 
     fn submit_as(&self, priority: Priority, job: Job) {

@@ -98,11 +98,11 @@ pub(crate) fn is_forked() -> bool {
 /// [`Forked`](ErrorKind::Forked).
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    if is_forked() { Err(forked()) } else { Ok(()) }
+    if is_forked() { Err(forked_error()) } else { Ok(()) }
 }
 
 #[cold]
-fn forked() -> Error {
+fn forked_error() -> Error {
     let (child, parent) = (id(), STARTER.load(Relaxed));
     Error::new(
         ErrorKind::Forked,

@@ -98,7 +98,7 @@ mod unix {
     /// Number of bytes of address space that a compiler takes for a small program.
     const MEMORY: usize = 64 << 20;
 
-    fn exhausted(what: &str, error: impl Into<io::Error>) -> Error {
+    fn exhausted_error(what: &str, error: impl Into<io::Error>) -> Error {
         let message = format!("the process has {what}; try again when some are free");
         Error::new(ErrorKind::OutOfResources, message).with_source(error.into())
     }
@@ -114,7 +114,8 @@ mod unix {
 
     pub(super) fn check_files() -> Result<()> {
         static SOME_FILE: OnceLock<File> = OnceLock::new();
-        let failed = |error: io::Error| exhausted("no more file descriptors for a compiler", error);
+        let failed =
+            |error: io::Error| exhausted_error("no more file descriptors for a compiler", error);
         let file = match SOME_FILE.get() {
             Some(file) => file,
             None => {
@@ -130,7 +131,7 @@ mod unix {
     }
 
     pub(super) fn check_memory() -> Result<()> {
-        let failed = |error| exhausted("no more address space for a compiler", error);
+        let failed = |error| exhausted_error("no more address space for a compiler", error);
         // SAFETY: the system chooses an unused address range.
         let reserved = unsafe {
             mmap_anonymous(ptr::null_mut(), MEMORY, ProtFlags::empty(), MapFlags::PRIVATE)

@@ -64,7 +64,7 @@ where
         let _ = sender.send(call());
     });
     async move {
-        started.map_err(refused)?;
+        started.map_err(thread_error)?;
         receiver.await.map_err(|oneshot::Canceled| {
             Error::new(ErrorKind::Panicked, "an internal thread of Kiln panicked")
         })
@@ -79,18 +79,18 @@ where
 /// [`OutOfResources`](ErrorKind::OutOfResources) if the system cannot start a thread.
 pub(crate) fn call<T: Send>(name: &str, call: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
-        let thread = builder(name).spawn_scoped(scope, call).map_err(refused)?;
+        let thread = builder(name).spawn_scoped(scope, call).map_err(thread_error)?;
         Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
 /// Returns the error for a thread that the system could not start, with the system's error as its source.
-fn refused(error: io::Error) -> Error {
-    no_thread().with_source(error)
+fn thread_error(error: io::Error) -> Error {
+    no_thread_error().with_source(error)
 }
 
 /// Returns the error for a thread that the system could not start.
-pub(crate) fn no_thread() -> Error {
+pub(crate) fn no_thread_error() -> Error {
     Error::new(ErrorKind::OutOfResources, "the system could not start a thread; try again later")
 }
 

@@ -22,7 +22,7 @@ use crate::backend::Profile;
 use crate::error::{Error, Result, catch_and_log};
 use crate::executor::wait_for;
 use crate::process;
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 use crate::sync::lock;
 
 /// Progress of a command.
@@ -249,7 +249,7 @@ impl Event {
             }
             settled
         });
-        wait_for(settled).unwrap_or_else(|_refused| Err(no_thread()))
+        wait_for(settled).unwrap_or_else(|_refused| Err(no_thread_error()))
     }
 
     /// Frees the waiter slot, if the handle has one.

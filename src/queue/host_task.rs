@@ -51,7 +51,7 @@ impl sealed::IntoOutcome for () {
 
 impl<T, E: Into<Box<dyn StdError + Send + Sync>>> sealed::IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Result<()> {
-        self.map(drop).map_err(|error| failed("a host future", error.into()))
+        self.map(drop).map_err(|error| task_error("a host future", error.into()))
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) use sealed::IntoOutcome as ToOutcome;
 
 /// Converts an error of the application's code, which `what` names. An error of Kiln itself, such as another
 /// command's, is returned unchanged.
-pub(super) fn failed(what: &str, error: Box<dyn StdError + Send + Sync>) -> Error {
+pub(super) fn task_error(what: &str, error: Box<dyn StdError + Send + Sync>) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => *error,
         Err(error) => {

@@ -12,7 +12,7 @@ use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::hazard::{Use, Uses};
-use super::host_task::failed;
+use super::host_task::task_error;
 use crate::args::region::{MemoryHandle, Region};
 use crate::args::{ArgumentKind, ArgumentList};
 use crate::backend::{DriverHandles, NativeQueue};
@@ -166,5 +166,5 @@ pub(super) fn call_of<E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
-    Box::new(|driver| call(driver).map_err(|error| failed("the native command", error.into())))
+    Box::new(|driver| call(driver).map_err(|error| task_error("the native command", error.into())))
 }

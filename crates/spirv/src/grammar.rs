@@ -318,7 +318,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
             }
             OperandKind::LiteralString => {
                 let rest = self.instruction.operands().get(self.at..).unwrap_or_default();
-                self.at += string_length(rest).ok_or_else(|| self.cut_short())?;
+                self.at += string_length(rest).ok_or_else(|| self.cut_short_error())?;
             }
             OperandKind::LiteralExtInstInteger => self.extended()?,
             OperandKind::LiteralSpecConstantOpInteger => self.spec_constant_op()?,
@@ -362,7 +362,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
 
     fn literal(&mut self) -> Result<()> {
         if !self.is_left() {
-            return Err(self.cut_short());
+            return Err(self.cut_short_error());
         }
         self.at += 1;
         Ok(())
@@ -379,7 +379,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         Ok(())
     }
 
-    fn cut_short(&self) -> Error {
+    fn cut_short_error(&self) -> Error {
         let length = self.instruction.operands().len();
         Error::new(
             ErrorKind::InvalidModule,
@@ -410,7 +410,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
     fn extended(&mut self) -> Result<()> {
         let word = |at: Option<usize>| at.and_then(|at| self.instruction.word(at));
         let set = word(self.at.checked_sub(1)).map(|id| self.context.extended_set(id));
-        let number = word(Some(self.at)).ok_or_else(|| self.cut_short())?;
+        let number = word(Some(self.at)).ok_or_else(|| self.cut_short_error())?;
         let operands = set.and_then(|set| set.operands(number)).ok_or_else(|| {
             Error::unsupported(format!(
                 "extended instruction {number} is unknown, so Kiln cannot determine which of its \
@@ -424,7 +424,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
 
     /// Reads the operation of an OpSpecConstantOp and its operands. The operation has no result of its own.
     fn spec_constant_op(&mut self) -> Result<()> {
-        let opcode = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
+        let opcode = self.instruction.word(self.at).ok_or_else(|| self.cut_short_error())?;
         let operands = u16::try_from(opcode).ok().and_then(core);
         let operands =
             operands.filter(|_| opcode != Op::SpecConstantOp as u32).ok_or_else(|| {
@@ -441,7 +441,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
 
     /// Reads memory operands: a mask, and the operands of its bits in the order of the bits (3.26).
     fn memory_access(&mut self) -> Result<()> {
-        let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
+        let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short_error())?;
         let access = MemoryAccess::from_bits(mask).ok_or_else(|| {
             Error::unsupported(format!(
                 "{} has memory operands {mask:#x}, not all of which are known; modules with such \

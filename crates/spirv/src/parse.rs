@@ -79,7 +79,7 @@ impl<'w> Parser<'w> {
             };
             match Section::of(&instruction) {
                 Some(section) if section < self.section => {
-                    return Err(out_of_order(&instruction, section, self.section));
+                    return Err(order_error(&instruction, section, self.section));
                 }
                 Some(section) if section > self.section => {
                     self.module.sections[self.section as usize] = Stream::of(&words[start..at]);
@@ -127,7 +127,7 @@ impl<'w> Parser<'w> {
                     if let Some(section) = Section::of(&instruction)
                         && section < Section::Globals
                     {
-                        return Err(out_of_order(&instruction, section, Section::Globals));
+                        return Err(order_error(&instruction, section, Section::Globals));
                     }
                 }
                 _ => {}
@@ -165,7 +165,7 @@ impl<'w> Parser<'w> {
     }
 }
 
-fn out_of_order(instruction: &Instruction<'_>, section: Section, current: Section) -> Error {
+fn order_error(instruction: &Instruction<'_>, section: Section, current: Section) -> Error {
     invalid(format!(
         "{} follows {} in the SPIR-V module, but the layout of modules places {} before them; \
          check the module with `spirv-val`, or build it with another producer",

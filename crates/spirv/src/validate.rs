@@ -30,7 +30,7 @@ pub(super) fn check(module: &Module, defined: &IdSet) -> Result<()> {
             && defined.contains(ty)
             && !types.contains(ty)
         {
-            return Err(not_a_type(&i, id, ty));
+            return Err(not_a_type_error(&i, id, ty));
         }
     }
     Ok(())
@@ -66,24 +66,24 @@ fn check_globals(module: &Module, defined: &IdSet, types: &IdSet) -> Result<()> 
         let result_type = instruction.result_type().filter(|_| !is_debug_info(&instruction));
         if let Some(ty) = result_type.filter(|&ty| defined.contains(ty)) {
             if !types.contains(ty) {
-                return Err(not_a_type(&instruction, id, ty));
+                return Err(not_a_type_error(&instruction, id, ty));
             }
             if depths.get(ty).is_none() {
-                return Err(used_early(&instruction, id, ty));
+                return Err(used_early_error(&instruction, id, ty));
             }
         }
         let mut depth = 0;
         for (at, used) in parts(&instruction).enumerate() {
             let is_length = at == 1 && instruction.op() == Some(Op::TypeArray);
             if is_type && !is_length && defined.contains(used) && !types.contains(used) {
-                return Err(not_a_type(&instruction, id, used));
+                return Err(not_a_type_error(&instruction, id, used));
             }
             match depths.get(used) {
                 Some(inner) if is_type => depth = depth.max(inner + 1),
                 Some(_) => {}
                 None if points_to || !defined.contains(used) => {}
                 None if variables.contains(used) && !is_type => {}
-                None if must_precede(used) => return Err(used_early(&instruction, id, used)),
+                None if must_precede(used) => return Err(used_early_error(&instruction, id, used)),
                 None => {}
             }
         }
@@ -104,7 +104,7 @@ fn is_type(instruction: &Instruction<'_>) -> bool {
 }
 
 /// Returns the error for an id that is used as a type without being one.
-fn not_a_type(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
+fn not_a_type_error(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
     invalid(format!(
         "{} of the SPIR-V module, id {id}, uses id {used} as a type, which is not a type; the file is \
          damaged: rebuild it",
@@ -113,7 +113,7 @@ fn not_a_type(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
 }
 
 /// Returns the error for a type or constant that uses an id before its definition.
-fn used_early(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
+fn used_early_error(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
     invalid(format!(
         "{} of the SPIR-V module, id {id}, uses id {used}, which is not defined before it; the \
          file is damaged: rebuild it",

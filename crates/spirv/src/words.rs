@@ -98,7 +98,7 @@ impl Words {
         }
         // The magic number is checked before the length, which does not matter if the bytes are not SPIR-V.
         let Some(order) = byte_order(&bytes) else {
-            return Err(no_magic(&bytes));
+            return Err(no_magic_error(&bytes));
         };
         if !bytes.len().is_multiple_of(size_of::<Word>()) {
             return Err(invalid(format!(
@@ -147,7 +147,7 @@ pub fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
 }
 
 /// Returns an error that names the probable format of the bytes, for common mix-ups.
-fn no_magic(bytes: &[u8]) -> Error {
+fn no_magic_error(bytes: &[u8]) -> Error {
     let advice = if bytes.starts_with(b"BC\xC0\xDE") {
         "this is LLVM bitcode: translate it with `llvm-spirv`"
     } else if std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0')) {

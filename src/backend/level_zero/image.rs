@@ -19,7 +19,7 @@ use super::image_bindings::*;
 use super::image_format::{format_of, type_of};
 use super::memory::{LzMemory, Staging, next_id};
 use super::sequence;
-use crate::backend::{ImageOperation, Memory, no_part_of_image, shutdown};
+use crate::backend::{ImageOperation, Memory, image_part_error, shutdown};
 use crate::device::{ImageBox, ImageKind, ImageShape, pixel_of};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -143,7 +143,7 @@ impl LzImage {
 
 impl Memory for LzImage {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(no_part_of_image())
+        Err(image_part_error())
     }
 
     fn is_image(&self) -> bool {

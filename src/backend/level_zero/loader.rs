@@ -46,7 +46,7 @@ macro_rules! functions {
     (@find required $type:ident $library:ident $name:expr) => {{
         // SAFETY: the headers give the function of this name this type, in every version.
         let found: $type = unsafe { find($library, $name) };
-        found.ok_or_else(|| missing($name))?
+        found.ok_or_else(|| missing_function_error($name))?
     }};
     (@find optional $type:ident $library:ident $name:expr) => {{
         // SAFETY: the headers give the function of this name this type, in every version.
@@ -124,7 +124,7 @@ unsafe fn find<T: Copy + Default>(library: &Library, name: &str) -> T {
     symbol.map_or_else(|_| T::default(), |symbol| *symbol)
 }
 
-fn missing(name: &str) -> Error {
+fn missing_function_error(name: &str) -> Error {
     Error::new(
         ErrorKind::NoDevice,
         format!(
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn errors_name_the_loader_and_the_function_that_it_lacks() {
-        let text = missing("zeFuture").to_string();
+        let text = missing_function_error("zeFuture").to_string();
         assert!(text.contains("`zeFuture`") && text.contains(LIBRARY), "{text}");
-        assert_eq!(missing("zeFuture").kind(), ErrorKind::NoDevice);
+        assert_eq!(missing_function_error("zeFuture").kind(), ErrorKind::NoDevice);
     }
 
     #[test]

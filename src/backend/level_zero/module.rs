@@ -148,7 +148,7 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
     drop(one_at_a_time);
     let log = take_log(context, log);
     if let Err(code) = check(created) {
-        return Err(failure(context, source, code).with_log(log));
+        return Err(build_error(context, source, code).with_log(log));
     }
     // SAFETY: just created, and owned only here.
     let module = unsafe { OwnedModule::new(context.api, raw) };
@@ -215,7 +215,7 @@ pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> 
 }
 
 /// Returns the error of a module that cannot be built.
-pub(super) fn failure(context: &Context, source: &Source<'_>, code: Code) -> Error {
+pub(super) fn build_error(context: &Context, source: &Source<'_>, code: Code) -> Error {
     let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
     // The log does not name the option that is refused.
     if !source.options.is_empty() {

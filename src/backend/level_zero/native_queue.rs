@@ -16,7 +16,8 @@ use super::handle::OwnedList;
 use super::operation::append;
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::{
-    CommandList, NativeEvent, NativeQueue, Operation, OperationSource, no_command_lists, shutdown,
+    CommandList, NativeEvent, NativeQueue, Operation, OperationSource, no_command_lists_error,
+    shutdown,
 };
 use crate::error::Result;
 
@@ -181,7 +182,7 @@ impl NativeQueue for LzNativeQueue {
     ) -> Result<Arc<dyn NativeEvent>> {
         let closed = LzCommandList::of(list)?;
         let context = self.state.context.clone();
-        let append_lists = context.append_lists.ok_or_else(no_command_lists)?;
+        let append_lists = context.append_lists.ok_or_else(no_command_lists_error)?;
         self.append_with_event(wait, |list, signal, wait, end_actions| {
             let mut raw = closed.raw();
             // SAFETY: both lists are alive, and the closed one is kept until its commands have ended. The caller

@@ -94,7 +94,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         }
     };
     LzProgram::new(Modules::single(module, context), build_log.clone(), &[known])
-        .map_err(|code| module::failure(context, source, code).with_log(build_log))
+        .map_err(|code| module::build_error(context, source, code).with_log(build_log))
 }
 
 /// Takes a module that other code built, with kernels of its own.

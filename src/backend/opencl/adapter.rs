@@ -118,10 +118,10 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     let platforms = get_platform_ids();
     handler_guard::restore();
     let platforms = match platforms {
-        Ok(platforms) if platforms.is_empty() => return Err(loader::no_driver()),
+        Ok(platforms) if platforms.is_empty() => return Err(loader::no_driver_error()),
         Ok(platforms) => platforms,
-        Err(CL_PLATFORM_NOT_FOUND_KHR) => return Err(loader::no_driver()),
-        Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err(loader::no_loader()),
+        Err(CL_PLATFORM_NOT_FOUND_KHR) => return Err(loader::no_driver_error()),
+        Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err(loader::no_loader_error()),
         Err(code) => return Err(error(code, "the OpenCL platforms cannot be listed")),
     };
     let mut adapters = Vec::new();

@@ -84,7 +84,7 @@ pub(super) unsafe fn image(context: &Context, raw: cl_mem) -> Result<(OwnedMemor
              buffer to `Runtime::buffer_from_opencl`"
         ))
     })?;
-    let format = get_image_data(memory.raw(), CL_IMAGE_FORMAT).map_err(undescribed)?;
+    let format = get_image_data(memory.raw(), CL_IMAGE_FORMAT).map_err(undescribed_error)?;
     let channels = format.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
     let format = match *channels.collect::<Vec<_>>() {
         [image_channel_order, image_channel_data_type, ..] => known_format(cl_image_format {
@@ -100,7 +100,7 @@ pub(super) unsafe fn image(context: &Context, raw: cl_mem) -> Result<(OwnedMemor
         _ => return Err(Error::invalid("the driver does not describe the given image's format")),
     };
     let size = |what| {
-        let answer = get_image_data(memory.raw(), what).map_err(undescribed)?;
+        let answer = get_image_data(memory.raw(), what).map_err(undescribed_error)?;
         Ok(integer(&answer).unwrap_or_default() as usize)
     };
     let (width, height, depth) =
@@ -124,7 +124,7 @@ pub(super) unsafe fn image(context: &Context, raw: cl_mem) -> Result<(OwnedMemor
 pub(super) unsafe fn program(context: &Context, raw: cl_program) -> Result<OwnedProgram> {
     let raw = not_null(raw, "cl_program")?;
     // SAFETY: the program is alive.
-    unsafe { retain_program(raw) }.map_err(|code| not_alive(code, "cl_program"))?;
+    unsafe { retain_program(raw) }.map_err(|code| not_alive_error(code, "cl_program"))?;
     // SAFETY: the reference was just taken for this value.
     let program = unsafe { OwnedProgram::new(raw) };
     let own = get_program_info(raw, CL_PROGRAM_CONTEXT)
@@ -140,7 +140,7 @@ pub(super) unsafe fn program(context: &Context, raw: cl_program) -> Result<Owned
 /// The context is alive.
 pub(super) unsafe fn retained_context(raw: cl_context) -> Result<OwnedContext> {
     // SAFETY: guaranteed by the caller.
-    unsafe { retain_context(raw) }.map_err(|code| not_alive(code, "cl_context"))?;
+    unsafe { retain_context(raw) }.map_err(|code| not_alive_error(code, "cl_context"))?;
     // SAFETY: the reference was just taken for this value.
     Ok(unsafe { OwnedContext::new(raw) })
 }
@@ -153,7 +153,7 @@ pub(super) unsafe fn retained_context(raw: cl_context) -> Result<OwnedContext> {
 unsafe fn retained_memory(context: &Context, raw: cl_mem) -> Result<OwnedMemory> {
     let raw = not_null(raw, "cl_mem")?;
     // SAFETY: the memory object is alive.
-    unsafe { retain_mem_object(raw) }.map_err(|code| not_alive(code, "cl_mem"))?;
+    unsafe { retain_mem_object(raw) }.map_err(|code| not_alive_error(code, "cl_mem"))?;
     // SAFETY: the reference was just taken for this value.
     let memory = unsafe { OwnedMemory::new(raw) };
     check_context(context, query(&memory, CL_MEM_CONTEXT)? as isize, "cl_mem")?;
@@ -162,13 +162,13 @@ unsafe fn retained_memory(context: &Context, raw: cl_mem) -> Result<OwnedMemory>
 
 /// Returns the answer to a query about a memory object: a number or an address.
 fn query(memory: &OwnedMemory, what: cl_mem_info) -> Result<u64> {
-    let answer = get_mem_object_data(memory.raw(), what).map_err(undescribed)?;
+    let answer = get_mem_object_data(memory.raw(), what).map_err(undescribed_error)?;
     integer(&answer).ok_or_else(|| {
         Error::invalid(format!("the driver's answer to query {what:#x} is no number"))
     })
 }
 
-fn undescribed(code: cl_int) -> Error {
+fn undescribed_error(code: cl_int) -> Error {
     error(code, "the driver does not describe the given `cl_mem`")
 }
 
@@ -188,6 +188,6 @@ pub(super) fn not_null(raw: *mut c_void, what: &str) -> Result<*mut c_void> {
     })
 }
 
-fn not_alive(code: cl_int, what: &str) -> Error {
+fn not_alive_error(code: cl_int, what: &str) -> Error {
     error(code, format!("the driver does not know the given `{what}`"))
 }

@@ -16,7 +16,7 @@ pub(super) fn error(code: cl_int, message: impl Into<Cow<'static, str>>) -> Erro
 }
 
 /// Returns the error of a command on `bytes` at `offset` that was not enqueued. `what` names the command.
-pub(super) fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
+pub(super) fn refused_error(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
     error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
 }
 

@@ -10,7 +10,7 @@ use opencl3::event::*;
 use smallvec::SmallVec;
 
 use super::codes::error;
-use super::handle::{OwnedEvent, failed};
+use super::handle::{OwnedEvent, status_error};
 use super::queue::Queue;
 use super::watch::QueueWatch;
 use crate::backend::handler_guard::HandlerGuard;
@@ -100,7 +100,7 @@ impl NativeEvent for ClEvent {
         match (self.event.progress(), reported) {
             (Progress::Failed(error), _) => Progress::Failed(error),
             // The callback may report a failure that the event does not report, or not yet.
-            (_, Some(code @ ..0)) => Progress::Failed(failed(code)),
+            (_, Some(code @ ..0)) => Progress::Failed(status_error(code)),
             (progress, _) => progress,
         }
     }

@@ -3,7 +3,7 @@
 use opencl3::command_queue::*;
 use smallvec::SmallVec;
 
-use super::codes::refused;
+use super::codes::refused_error;
 use super::event::{SubmittedEvents, WaitList};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
@@ -68,7 +68,7 @@ impl FillStrategy {
                 wait.as_ptr(),
             )
         };
-        let filled = filled.map_err(|code| refused(code, "a fill", bytes, offset))?;
+        let filled = filled.map_err(|code| refused_error(code, "a fill", bytes, offset))?;
         // SAFETY: the driver made the event for this call, with one reference.
         let mut submitted = SubmittedEvents::one(unsafe { OwnedEvent::new(filled) });
         let mut done = beginning;
@@ -91,7 +91,7 @@ impl FillStrategy {
             let copied = copied.map_err(|code| {
                 // A failed operation must have nothing left to run, so the earlier commands finish first.
                 queue.handle().finish();
-                refused(code, "a fill", bytes, offset)
+                refused_error(code, "a fill", bytes, offset)
             })?;
             // SAFETY: as above.
             submitted.then(unsafe { OwnedEvent::new(copied) });

@@ -90,7 +90,7 @@ impl OwnedEvent {
         match answer.map(cl_int::from) {
             Ok(CL_COMPLETE) => Progress::Complete,
             Ok(1..) => Progress::Pending,
-            Ok(code) => Progress::Failed(failed(code)),
+            Ok(code) => Progress::Failed(status_error(code)),
             Err(code) => Progress::Unknown(error(
                 code,
                 "the driver does not report the status of the command",
@@ -105,7 +105,7 @@ impl OwnedEvent {
 }
 
 /// Returns the error for the status of a failed command.
-pub(super) fn failed(status: cl_int) -> Error {
+pub(super) fn status_error(status: cl_int) -> Error {
     error_of(command_kind(status), status, "the command failed")
 }
 

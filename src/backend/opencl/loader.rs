@@ -82,7 +82,7 @@ fn open_chosen(path: &str) -> Result<(), String> {
 }
 
 /// Returns the error if there is no loader.
-pub(super) fn no_loader() -> Error {
+pub(super) fn no_loader_error() -> Error {
     error_of(
         ErrorKind::NoDevice,
         DLOPEN_RUNTIME_LOAD_FAILED,
@@ -91,7 +91,7 @@ pub(super) fn no_loader() -> Error {
 }
 
 /// Returns the error if the loader finds no driver.
-pub(super) fn no_driver() -> Error {
+pub(super) fn no_driver_error() -> Error {
     let vendors = env::var(VENDORS_VARIABLE)
         .map_or_else(|_| VENDORS.to_owned(), |path| format!("{VENDORS_VARIABLE} ({path})"));
     error_of(
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_missing_driver_is_explained() {
-        for error in [no_loader(), no_driver()] {
+        for error in [no_loader_error(), no_driver_error()] {
             let text = error.to_string();
             assert_eq!(error.kind(), ErrorKind::NoDevice);
             assert!(

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::handle::OwnedMemory;
 use super::image_format::{format_of, known_format, type_of};
 use super::spare_memory::Piece;
-use crate::backend::{GivenMemory, Memory, check_view, no_part_of_image, own_object, shutdown};
+use crate::backend::{GivenMemory, Memory, check_view, image_part_error, own_object, shutdown};
 use crate::device::{ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -301,7 +301,7 @@ impl ClImage {
 
 impl Memory for ClImage {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(no_part_of_image())
+        Err(image_part_error())
     }
 
     fn is_image(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use opencl3::command_queue::*;
 use opencl3::memory::{CL_MAP_READ, CL_MAP_WRITE, CL_MAP_WRITE_INVALIDATE_REGION};
 
-use super::codes::{error, refused};
+use super::codes::{error, refused_error};
 use super::context::Context;
 use super::event::{ClEvent, SubmittedEvents, WaitList};
 use super::gate::{self, LaunchGuard};
@@ -86,7 +86,7 @@ impl ClNativeQueue {
                         wait.as_ptr(),
                     )
                 };
-                enqueued.map_err(|code| refused(code, "a write", bytes, offset))
+                enqueued.map_err(|code| refused_error(code, "a write", bytes, offset))
             }
             Operation::Read { from, offset, to, bytes } => {
                 let from = ClMemory::of(from)?.raw();
@@ -104,7 +104,7 @@ impl ClNativeQueue {
                         wait.as_ptr(),
                     )
                 };
-                enqueued.map_err(|code| refused(code, "a read", bytes, offset))
+                enqueued.map_err(|code| refused_error(code, "a read", bytes, offset))
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
                 let memory = ClMemory::of(memory)?;
@@ -129,7 +129,7 @@ impl ClNativeQueue {
                         wait.as_ptr(),
                     )
                 };
-                enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
+                enqueued.map_err(|code| refused_error(code, "a copy", bytes, to_offset))
             }
             Operation::Map { memory, offset, bytes, access, start } => {
                 let memory = ClMemory::of(memory)?.raw();
@@ -154,7 +154,7 @@ impl ClNativeQueue {
                     )
                 };
                 start.store(address.cast(), SeqCst);
-                enqueued.map_err(|code| refused(code, "a map", bytes, offset))
+                enqueued.map_err(|code| refused_error(code, "a map", bytes, offset))
             }
             Operation::Unmap { memory, start, .. } => {
                 let memory = ClMemory::of(memory)?.raw();

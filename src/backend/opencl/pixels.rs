@@ -38,7 +38,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a write", pixels))
+            enqueued.map_err(|code| refused_error(code, "a write", pixels))
         }
         ImageOperation::Read { from, pixels, to } => {
             let image = ClImage::of(from)?.raw();
@@ -57,7 +57,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a read", pixels))
+            enqueued.map_err(|code| refused_error(code, "a read", pixels))
         }
         ImageOperation::Fill { image, pixels, color } => {
             let image = ClImage::of(image)?.raw();
@@ -74,7 +74,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a fill", pixels))
+            enqueued.map_err(|code| refused_error(code, "a fill", pixels))
         }
         ImageOperation::Copy { from, source, to, target } => {
             let (from, to) = (ClImage::of(from)?.raw(), ClImage::of(to)?.raw());
@@ -91,7 +91,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a copy", target))
+            enqueued.map_err(|code| refused_error(code, "a copy", target))
         }
         ImageOperation::CopyFromBuffer { from, offset, to, pixels } => {
             let (from, to) = (ClMemory::of(from)?.raw(), ClImage::of(to)?.raw());
@@ -108,7 +108,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused_beside_buffer(code, "a copy from a buffer", pixels))
+            enqueued.map_err(|code| buffer_copy_error(code, "a copy from a buffer", pixels))
         }
         ImageOperation::CopyToBuffer { from, pixels, to, offset } => {
             let (from, to) = (ClImage::of(from)?.raw(), ClMemory::of(to)?.raw());
@@ -125,14 +125,14 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused_beside_buffer(code, "a copy to a buffer", pixels))
+            enqueued.map_err(|code| buffer_copy_error(code, "a copy to a buffer", pixels))
         }
     }
 }
 
 /// Returns the error for a refused copy between a buffer and an image. NVIDIA's driver (580.159) copies only the first
 /// layer of arrays of one dimension.
-fn refused_beside_buffer(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
+fn buffer_copy_error(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
     match (pixels.shape.kind, code) {
         (ImageKind::D1Array, CL_INVALID_VALUE) => error_of(
             ErrorKind::Unsupported,
@@ -142,11 +142,11 @@ fn refused_beside_buffer(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
                  and write the pixels, or use an image that `Runtime::image_2d` creates"
             ),
         ),
-        _ => refused(code, what, pixels),
+        _ => refused_error(code, what, pixels),
     }
 }
 
-fn refused(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
+fn refused_error(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
     let ImageBox { shape, origin, size } = pixels;
     error(
         code,

@@ -18,7 +18,7 @@ use super::context::Context;
 use super::gate::{self, FetchGuard};
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
-use super::program_object::{ProgramObject, failure};
+use super::program_object::{ProgramObject, build_error};
 use super::text;
 use crate::backend::exceptions::ending_on_exception;
 use crate::backend::handler_guard::{self, CallKind};
@@ -168,7 +168,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
         ModuleFormat::OpenClC => build_reflecting(&object, &reflecting_options(source)?, &options),
         ModuleFormat::SpirV | ModuleFormat::Native => build_plainly(&object, &options),
     };
-    let failed = |code| failure(context, source, code).with_log(build_log.as_str());
+    let failed = |code| build_error(context, source, code).with_log(build_log.as_str());
     built.map_err(failed)?;
     let kernels = create_kernels(&object).map_err(failed)?;
     Ok(ClProgram::new(object, kernels, build_log))
@@ -182,7 +182,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
     if source.format == ModuleFormat::Native {
         // An object is not built, because some drivers would make an executable of it.
         let kind = get_program_build_info(object.raw(), device, CL_PROGRAM_BINARY_TYPE);
-        let kind = kind.map_err(|code| failure(context, source, code))?;
+        let kind = kind.map_err(|code| build_error(context, source, code))?;
         let loaded_as = match cl_uint::from(kind) {
             CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT | CL_PROGRAM_BINARY_TYPE_LIBRARY => None,
             CL_PROGRAM_BINARY_TYPE_EXECUTABLE => Some("a linked program"),
@@ -208,7 +208,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut())
     });
     let log = object.build_log();
-    compiled.map_err(|code| failure(context, source, code).with_log(log.as_str()))?;
+    compiled.map_err(|code| build_error(context, source, code).with_log(log.as_str()))?;
     Ok(ClProgram::new(object, Vec::new(), log))
 }
 

@@ -73,7 +73,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
             create_program_with_source(context.raw(), &[code])
         }
         ModuleFormat::SpirV if !context.version.at_least(2, 1) => {
-            return Err(unsupported(context, "SPIR-V programs", "2.1"));
+            return Err(unsupported_error(context, "SPIR-V programs", "2.1"));
         }
         ModuleFormat::SpirV => create_program_with_il(context.raw(), source.code),
         // cl3 drops the status of each binary. With one binary, the status of the call is the same.
@@ -84,7 +84,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
             }
         }
     };
-    let raw = created.map_err(|code| failure(context, source, code))?;
+    let raw = created.map_err(|code| build_error(context, source, code))?;
     // SAFETY: just created, and referenced here alone.
     Ok(unsafe { OwnedProgram::new(raw) })
 }
@@ -92,7 +92,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
 fn specialize(object: &ProgramObject, constants: &[(u32, Vec<u8>)]) -> Result<()> {
     let context = &object.context;
     if !constants.is_empty() && !context.version.at_least(2, 2) {
-        return Err(unsupported(context, "specialization constants", "2.2"));
+        return Err(unsupported_error(context, "specialization constants", "2.2"));
     }
     for (id, value) in constants {
         // SAFETY: the program is alive, and the value has the length that is passed.
@@ -117,7 +117,7 @@ fn specialize(object: &ProgramObject, constants: &[(u32, Vec<u8>)]) -> Result<()
 }
 
 /// Returns the error of a program that cannot be built.
-pub(super) fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
+pub(super) fn build_error(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
     let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
     // Not every driver's log names the option that it rejects.
     if !source.options.is_empty() {
@@ -126,7 +126,7 @@ pub(super) fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> E
     error_of(build_kind(code), code, message)
 }
 
-fn unsupported(context: &Context, what: &str, since: &str) -> Error {
+fn unsupported_error(context: &Context, what: &str, since: &str) -> Error {
     let info = &context.info;
     Error::unsupported(format!(
         "`{}` does not accept {what}: they need OpenCL {since}, and the device has {}",

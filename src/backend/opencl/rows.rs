@@ -3,7 +3,7 @@
 use opencl3::command_queue::*;
 use opencl3::types::{cl_command_queue, cl_event};
 
-use super::codes::refused;
+use super::codes::refused_error;
 use super::event::WaitList;
 use super::memory::ClMemory;
 use crate::backend::RowsOperation;
@@ -95,7 +95,7 @@ pub(super) unsafe fn enqueue(
             ("a copy of rows", target, enqueued)
         }
     };
-    enqueued.map_err(|code| refused(code, what, rows.total(), rows.offset))
+    enqueued.map_err(|code| refused_error(code, what, rows.total(), rows.offset))
 }
 
 /// Returns the position of the first byte, in bytes, rows and slices from the start of the memory.

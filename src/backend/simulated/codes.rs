@@ -12,12 +12,12 @@ pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<S
 }
 
 /// Returns the error for an object that another device created.
-pub(super) fn foreign(what: &str) -> Error {
+pub(super) fn foreign_error(what: &str) -> Error {
     driver_error(-34, "CL_INVALID_CONTEXT", format!("the {what} belongs to another device"))
 }
 
 /// Returns the error of a compiler that rejects a program.
-pub(super) fn refused(log: impl Into<String>) -> Error {
+pub(super) fn refused_error(log: impl Into<String>) -> Error {
     Error::new(ErrorKind::BuildFailed, "the simulator's compiler refused the program")
         .with_code(code(-11, "CL_BUILD_PROGRAM_FAILURE"))
         .with_log(log)

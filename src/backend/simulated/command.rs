@@ -163,7 +163,7 @@ impl Action {
         match self {
             Self::Launch { kernel, call } => {
                 if let Some(fault) = kernel.slot.faults.take() {
-                    return Err(fault.of_command());
+                    return Err(fault.command_error());
                 }
                 if let Some(call) = call {
                     call.run(&kernel)?;
@@ -341,7 +341,7 @@ pub(super) unsafe fn admit(
     wait: &[Arc<dyn NativeEvent>],
 ) -> Result<Action> {
     if let Some(fault) = shared.enqueue_faults.take() {
-        return Err(fault.of_command());
+        return Err(fault.command_error());
     }
     for event in wait {
         Event::of(event, shared)?;

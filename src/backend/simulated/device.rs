@@ -89,7 +89,7 @@ impl Simulated {
         }
         shared.builds.pass();
         shared.build_delay.spend();
-        shared.build_faults.take().map_or(Ok(()), |fault| Err(fault.of_build()))
+        shared.build_faults.take().map_or(Ok(()), |fault| Err(fault.build_error()))
     }
 }
 

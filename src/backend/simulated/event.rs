@@ -7,7 +7,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use super::codes::foreign;
+use super::codes::foreign_error;
 use super::counters::{count, uncount};
 use super::shared::Shared;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify};
@@ -71,7 +71,7 @@ impl Event {
         (event.as_ref() as &dyn Any)
             .downcast_ref::<Self>()
             .filter(|event| Arc::ptr_eq(&event.shared, shared))
-            .ok_or_else(|| foreign("event"))
+            .ok_or_else(|| foreign_error("event"))
     }
 
     /// Like [`of`](Self::of), but returns a shared reference that the caller can keep.
@@ -81,7 +81,7 @@ impl Event {
     ) -> Result<Arc<Self>> {
         Self::of(event, shared)?;
         let event: Arc<dyn Any + Send + Sync> = event.clone();
-        event.downcast().map_err(|_| foreign("event"))
+        event.downcast().map_err(|_| foreign_error("event"))
     }
 
     pub(super) fn submitted(&self) {

@@ -1,6 +1,6 @@
 //! Faults that can be requested from a simulated device.
 
-use super::codes::{code, driver_error, refused};
+use super::codes::{code, driver_error, refused_error};
 use crate::error::{Error, ErrorKind};
 
 /// Failure that can be requested from a [`Simulator`](super::Simulator).
@@ -32,7 +32,7 @@ pub enum Fault {
 
 impl Fault {
     /// Returns the error that a command fails with.
-    pub(super) fn of_command(self) -> Error {
+    pub(super) fn command_error(self) -> Error {
         match self {
             Self::OutOfResources => {
                 Error::new(ErrorKind::OutOfResources, "the simulator was set to run out of memory")
@@ -50,10 +50,10 @@ impl Fault {
     }
 
     /// Returns the error that a build fails with. Panics for [`Panic`](Self::Panic).
-    pub(super) fn of_build(self) -> Error {
+    pub(super) fn build_error(self) -> Error {
         match self {
-            Self::OutOfResources | Self::DeviceLost => self.of_command(),
-            Self::Refused => refused("error: the simulator was set to refuse the build"),
+            Self::OutOfResources | Self::DeviceLost => self.command_error(),
+            Self::Refused => refused_error("error: the simulator was set to refuse the build"),
             Self::Panic => panic!("the simulator's compiler was set to panic"),
         }
     }

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use super::codes::{code, driver_error, foreign};
+use super::codes::{code, driver_error, foreign_error};
 use super::counters::{Counters, count, uncount};
-use crate::backend::{Memory, no_part_of_image};
+use crate::backend::{Memory, image_part_error};
 use crate::device::ImageShape;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -56,7 +56,7 @@ impl Region {
             })
             .map_err(|live| {
                 let left = limit.saturating_sub(live);
-                exhausted(format!(
+                exhausted_error(format!(
                     "cannot allocate {bytes} bytes: {left} of the device's {limit} bytes are left"
                 ))
             })?;
@@ -70,7 +70,7 @@ impl Region {
         };
         let mut contents = Vec::new();
         contents.try_reserve_exact(bytes).map_err(|error| {
-            exhausted(format!("the host cannot allocate {bytes} bytes for the device"))
+            exhausted_error(format!("the host cannot allocate {bytes} bytes for the device"))
                 .with_source(error)
         })?;
         contents.resize(bytes, FRESH);
@@ -84,7 +84,7 @@ impl Region {
             .downcast_ref::<Self>()
             .or_else(|| Image::region_of(memory))
             .filter(|region| Arc::ptr_eq(&region.allocation.counters, counters))
-            .ok_or_else(|| foreign("memory"))
+            .ok_or_else(|| foreign_error("memory"))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -182,7 +182,7 @@ impl Image {
 
 impl Memory for Image {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(no_part_of_image())
+        Err(image_part_error())
     }
 
     fn is_image(&self) -> bool {
@@ -190,7 +190,7 @@ impl Memory for Image {
     }
 }
 
-fn exhausted(message: impl Into<String>) -> Error {
+fn exhausted_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::OutOfResources, message.into())
         .with_code(code(-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"))
 }

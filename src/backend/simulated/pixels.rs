@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-use super::codes::foreign;
+use super::codes::foreign_error;
 use super::host_memory::HostMemory;
 use super::memory::Region;
 use super::shared::Shared;
@@ -30,7 +30,7 @@ impl Rows {
     fn of(image: &dyn Memory, pixels: &ImageBox, shared: &Arc<Shared>) -> Result<Self> {
         let region = Region::of(image, &shared.counters)?.clone();
         if !image.is_image() {
-            return Err(foreign("memory"));
+            return Err(foreign_error("memory"));
         }
         Ok(Self { region, rows: pixels.rows().collect() })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kiln_spirv::Parameter;
 
-use super::codes::{code, driver_error, foreign, refused};
+use super::codes::{code, driver_error, foreign_error, refused_error};
 use super::counters::{count, uncount};
 use super::scan::{self, Scan, Signature};
 use super::shared::{Shared, Slot};
@@ -32,7 +32,7 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
         Form::SpirV => reflect(shared, &binary.code, source.constants)?,
         Form::OpenClC => scan(&binary.code)?,
         Form::Object => {
-            return Err(refused("error: the binary is an object, which must be linked"));
+            return Err(refused_error("error: the binary is an object, which must be linked"));
         }
     };
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
@@ -42,11 +42,13 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
 pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
     let binary = match source.format {
         ModuleFormat::OpenClC => Binary::new(Form::Object, source)?,
-        ModuleFormat::SpirV => return Err(refused("error: the linker does not accept SPIR-V")),
+        ModuleFormat::SpirV => {
+            return Err(refused_error("error: the linker does not accept SPIR-V"));
+        }
         ModuleFormat::Native => Binary::read(source.code)?,
     };
     if binary.form != Form::Object {
-        return Err(refused("error: the binary is not an object"));
+        return Err(refused_error("error: the binary is not an object"));
     }
     let scan = Scan { signatures: Vec::new(), ..scan(&binary.code)? };
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
@@ -66,10 +68,10 @@ pub(super) fn link(
         let object = (*object as &dyn Any)
             .downcast_ref::<SimulatedProgram>()
             .filter(|object| object.binary.form == Form::Object)
-            .ok_or_else(|| foreign("object"))?;
+            .ok_or_else(|| foreign_error("object"))?;
         for Signature { name, .. } in scan(&object.binary.code)?.signatures {
             if kernels.contains(&name) {
-                return Err(refused(format!("error: the kernel `{name}` is defined twice")));
+                return Err(refused_error(format!("error: the kernel `{name}` is defined twice")));
             }
             kernels.insert(name);
         }
@@ -85,22 +87,22 @@ pub(super) fn link(
 /// Fails for the option that the simulator's compiler and linker refuse.
 fn check_options(options: &str) -> Result<()> {
     if options.split_whitespace().any(|option| option == "--refuse") {
-        return Err(refused("error: unknown option `--refuse`"));
+        return Err(refused_error("error: unknown option `--refuse`"));
     }
     Ok(())
 }
 
 fn scan(code: &[u8]) -> Result<Scan> {
     let text = str::from_utf8(code)
-        .map_err(|error| refused(format!("error: the source is not UTF-8 text: {error}")))?;
-    scan::scan(text).map_err(refused)
+        .map_err(|error| refused_error(format!("error: the source is not UTF-8 text: {error}")))?;
+    scan::scan(text).map_err(refused_error)
 }
 
 /// Returns the kernels of a SPIR-V module, or all registered kernels if it has none. The values of
 /// specialization constants have no effect, but the module must have these constants, with these sizes.
 fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Result<Scan> {
-    let (_, module) =
-        kiln_spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
+    let (_, module) = kiln_spirv::read(bytes.to_vec())
+        .map_err(|error| refused_error(format!("error: {error}")))?;
     for (id, value) in constants {
         let known = module.specialization_constants.iter().find(|known| known.id == *id);
         if known.is_none_or(|known| known.default.len() != value.len()) {
@@ -177,8 +179,9 @@ impl Binary {
     }
 
     fn read(bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes)
-            .ok_or_else(|| refused("error: the binary is damaged or was made for another device"))
+        Self::parse(bytes).ok_or_else(|| {
+            refused_error("error: the binary is damaged or was made for another device")
+        })
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
@@ -267,7 +270,7 @@ impl Code {
             .downcast_ref::<SimulatedKernel>()
             .map(|kernel| &kernel.0)
             .filter(|code| Arc::ptr_eq(&code.alive.0, shared))
-            .ok_or_else(|| foreign("kernel"))
+            .ok_or_else(|| foreign_error("kernel"))
     }
 }
 

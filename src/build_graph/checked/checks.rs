@@ -204,7 +204,7 @@ impl Checks {
                 && let Some(verdict) = variant.unproven()
             {
                 let with_lines = self.verdict_with_lines(shared, launch).await;
-                return Err(self.not_proven(with_lines.as_ref().unwrap_or(verdict), ""));
+                return Err(self.not_proven_error(with_lines.as_ref().unwrap_or(verdict), ""));
             }
             variant.kernel.resolve().await;
         }
@@ -234,7 +234,7 @@ impl Checks {
                 return Err(Error::unsupported(reason));
             }
             if !report.is_proven() {
-                return Err(self.not_proven(&report.verdict(&analysis.kernel), ""));
+                return Err(self.not_proven_error(&report.verdict(&analysis.kernel), ""));
             }
             match with_offset {
                 [] => Ok(Decision::Proven),
@@ -421,7 +421,7 @@ impl Checks {
             true => "; `Launch::verdict` names the lines",
             false => "",
         };
-        Err(self.not_proven(with_lines.as_ref().unwrap_or(verdict), advice))
+        Err(self.not_proven_error(with_lines.as_ref().unwrap_or(verdict), advice))
     }
 
     /// Returns the verdict on a launch with the lines of its kernel's source, if these can be read.
@@ -458,7 +458,7 @@ impl Checks {
     }
 
     /// Returns the error for a launch that must be proven, and is not. `advice` follows the findings.
-    fn not_proven(&self, verdict: &LaunchVerdict, advice: &str) -> Error {
+    fn not_proven_error(&self, verdict: &LaunchVerdict, advice: &str) -> Error {
         let reasons: Vec<_> =
             verdict.findings().iter().map(|finding| format!("it {finding}")).collect();
         Error::unsupported(format!(

@@ -14,10 +14,10 @@ pub(in crate::build_graph) fn graph_of(
     graph: &Weak<BuildGraph>,
     kernel: &str,
 ) -> Result<Arc<BuildGraph>> {
-    graph.upgrade().ok_or_else(|| runtime_ended(kernel))
+    graph.upgrade().ok_or_else(|| runtime_ended_error(kernel))
 }
 
 /// Returns the error for a kernel whose runtime has ended.
-pub(super) fn runtime_ended(kernel: &str) -> Error {
+pub(super) fn runtime_ended_error(kernel: &str) -> Error {
     Error::invalid(format!("`{kernel}` cannot be checked: the runtime of its program has ended"))
 }

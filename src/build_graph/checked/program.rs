@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use super::ended::runtime_ended;
-use crate::build_graph::built::unknown_kernel;
+use super::ended::runtime_ended_error;
+use crate::build_graph::built::unknown_kernel_error;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::link::LinkedSymbol;
 use crate::build_graph::option_report::OptionReport;
@@ -159,7 +159,7 @@ impl CheckedBuild {
         match (self.kernels.peek(), self.graph.upgrade()) {
             (Some(Err(error)), _) => failed(self.explain(error)),
             (Some(Ok(kernels)), _) => kernels.kernel(name).unwrap_or_else(failed),
-            (None, None) => failed(runtime_ended(name)),
+            (None, None) => failed(runtime_ended_error(name)),
             (None, Some(graph)) => graph.checked_kernel_of(self.kernels.clone(), name),
         }
     }
@@ -384,7 +384,7 @@ impl CheckedKernels {
             Some(known) => known.clone(),
             None => {
                 let names: Vec<_> = self.kernels.keys().map(AsRef::as_ref).collect();
-                Err(unknown_kernel(name, &names))
+                Err(unknown_kernel_error(name, &names))
             }
         }
     }

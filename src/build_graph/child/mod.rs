@@ -208,7 +208,7 @@ impl Children {
     /// [`Configuration`](ErrorKind::Configuration) if there is no program.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         if is_child() {
-            return Err(configuration(
+            return Err(configuration_error(
                 "this process was started as a build child, but its `main` has not called \
                  `kiln::build::build_child()` first",
             ));
@@ -227,7 +227,7 @@ impl Children {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
         folders.find_map(|folder| find_program(&folder, TOOL)).ok_or_else(|| {
-            configuration(format!(
+            configuration_error(format!(
                 "the module is to be compiled in a child process, but there is no executable for it; call \
                  `kiln::build::build_child()` first in `main`, or name an executable that does so \
                  with `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or \
@@ -314,7 +314,7 @@ fn header(source: &Source<'_>) -> ModuleHeader {
 }
 
 /// Creates an error that can disappear once the configuration is corrected, so it is not kept.
-fn configuration(message: impl Into<String>) -> Error {
+fn configuration_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Configuration, message.into()).transient()
 }
 
@@ -338,11 +338,11 @@ fn read_output(program: &Path, ended: ProcessOutput, backend: &str) -> Result<Ch
             "`{program}` is not a build child: it {exit} and did not identify itself as one; its \
              `main` must call `kiln::build::build_child()` first"
         );
-        return Err(configuration(message).with_log(ended.log.as_str()));
+        return Err(configuration_error(message).with_log(ended.log.as_str()));
     };
     if greeting != Greeting::own() {
         let own = Greeting::own();
-        return Err(configuration(format!(
+        return Err(configuration_error(format!(
             "the build child `{program}` is of {greeting}, but this program is of {own}; both must \
              be of the same version"
         )));

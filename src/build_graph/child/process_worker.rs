@@ -53,7 +53,7 @@ pub(super) fn start(queue: &Arc<JobQueue>, number: usize, target: &Target<'_>) {
     }
     let work = move || catch_and_log("a worker of compile processes", || worker.work());
     if let Err(error) = threads::start(format!("kiln-process-{number}"), work) {
-        queue.record_failure(&threads::no_thread().with_source(error));
+        queue.record_failure(&threads::no_thread_error().with_source(error));
     }
 }
 
@@ -139,7 +139,7 @@ impl Worker {
                 Err(error) => failure = Some(self.end_process(process, error, &own_greeting())),
             }
         }
-        Reply::Failed(failure.unwrap_or_else(stopped))
+        Reply::Failed(failure.unwrap_or_else(stopped_error))
     }
 
     /// Starts a process, and waits until it is ready.
@@ -212,7 +212,7 @@ impl Worker {
             }
             ExchangeError::Stopped => {
                 process.kill();
-                stopped()
+                stopped_error()
             }
             ExchangeError::System(error) => {
                 process.kill();
@@ -251,7 +251,7 @@ fn take_running(process: &mut Option<ConnectedProcess>) -> Option<ConnectedProce
 }
 
 /// Returns the error of a build that nobody waits for, as the pool is closed.
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(ErrorKind::Canceled, "the compile processes have ended with their runtime")
 }
 

@@ -113,7 +113,7 @@ impl Fuser {
         if let Some(option) = words(&options).into_iter().find(|word| INEXACT.contains(word))
             && !may_relax
         {
-            return Err(inexact(format_args!("its build option `{option}`")));
+            return Err(inexact_error(format_args!("its build option `{option}`")));
         }
         let options = without_relaxed(&options);
         let plan = plan.with_modules(modules);
@@ -122,7 +122,9 @@ impl Fuser {
             plan.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
                 if !may_relax && has_fast_math(&module) {
-                    return Err(inexact(format_args!("the fast-math mode of its instructions")));
+                    return Err(inexact_error(format_args!(
+                        "the fast-math mode of its instructions"
+                    )));
                 }
                 Ok(Source {
                     module,
@@ -148,7 +150,7 @@ fn has_fast_math(module: &Module) -> bool {
 }
 
 /// Returns the error for a program that lets compilers compute other results, by what it does so.
-fn inexact(by: Arguments<'_>) -> Error {
+fn inexact_error(by: Arguments<'_>) -> Error {
     Error::unsupported(format!(
         "{by} lets compilers compute other results, which differ between fused and separate kernels; \
          `FusionMode::Relaxed` (`KILN_FUSION=relaxed`) fuses such launches"

@@ -73,7 +73,7 @@ impl Resolution {
         };
         match self.bindings.iter().filter(replaced).find(is_fixed) {
             None => Ok(()),
-            Some(binding) => Err(defined_twice(
+            Some(binding) => Err(defined_twice_error(
                 self.name(binding),
                 [binding.exporter, binding.importer].map(|at| &self.members[at].module),
             )),
@@ -238,7 +238,7 @@ impl Resolver<'_> {
                 return self.member(&found, layer, (importer, name));
             }
         }
-        Err(self.unresolved(name, importer))
+        Err(self.unresolved_error(name, importer))
     }
 
     /// Returns the library of a layer that exports a name which a member needs.
@@ -341,7 +341,7 @@ impl Resolver<'_> {
                 let members = [one, other].map(|it| &self.members[it.member]);
                 let native = members.iter().find(|member| member.is_native_library());
                 return Err(Failure {
-                    error: defined_twice(&name, members.map(|member| &member.module)),
+                    error: defined_twice_error(&name, members.map(|member| &member.module)),
                     native: native.map(|member| member.module.digest()),
                 });
             }
@@ -375,7 +375,7 @@ impl Resolver<'_> {
         let [exporter, native] =
             [binding.exporter, binding.importer].map(|at| &self.members[at].module);
         Err(Failure {
-            error: defined_twice(native.export(export), [exporter, native]),
+            error: defined_twice_error(native.export(export), [exporter, native]),
             native: Some(native.digest()),
         })
     }
@@ -430,7 +430,7 @@ impl Resolver<'_> {
     }
 
     /// Creates the error for a name that no fitting library exports.
-    fn unresolved(&self, name: &str, importer: usize) -> Error {
+    fn unresolved_error(&self, name: &str, importer: usize) -> Error {
         let (libraries, requested) = (self.libraries, &self.members[0].module);
         let mut message = format!("{} imports `{name}`", describe(&self.members[importer].module));
         let exports_name = |module: &&Module| module.exports().any(|export| export == name);
@@ -481,7 +481,7 @@ struct Definition {
     is_mergeable: bool,
 }
 
-fn defined_twice(name: &str, [first, second]: [&Module; 2]) -> Error {
+fn defined_twice_error(name: &str, [first, second]: [&Module; 2]) -> Error {
     let (first, second) = (describe(first), describe(second));
     Error::new(
         ErrorKind::BuildFailed,

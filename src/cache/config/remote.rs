@@ -48,7 +48,7 @@ mod chosen {
     use std::time::Duration;
 
     use super::*;
-    use crate::cache::config::variables::{Environment, invalid_variable};
+    use crate::cache::config::variables::{Environment, variable_error};
     #[cfg(feature = "remote-opendal")]
     use crate::cache::remote::opendal::RemoteOperator;
     use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings};
@@ -286,7 +286,7 @@ mod chosen {
                 Some(access) => access,
                 None => match variables.text(ACCESS)? {
                     Some(text) => {
-                        text.parse().map_err(|reason: String| invalid_variable(ACCESS, reason))?
+                        text.parse().map_err(|reason: String| variable_error(ACCESS, reason))?
                     }
                     None => defaults.access,
                 },
@@ -310,7 +310,7 @@ mod chosen {
 
     fn secret_in(variables: &impl Variables) -> Result<Option<Secret>> {
         match (variables.text(SECRET)?, variables.path(SECRET_FILE)) {
-            (Some(_), Some(_)) => Err(invalid_variable(
+            (Some(_), Some(_)) => Err(variable_error(
                 SECRET,
                 format!("{SECRET_FILE} is also set; unset one of the two"),
             )),
@@ -322,7 +322,7 @@ mod chosen {
 
     fn secret_file(path: &Path) -> Result<Secret> {
         let failed =
-            |reason: &str| invalid_variable(SECRET_FILE, format!("`{}` {reason}", path.display()));
+            |reason: &str| variable_error(SECRET_FILE, format!("`{}` {reason}", path.display()));
         let bytes = file::read(path, MAX_SECRET_BYTES).map_err(|error| {
             Error::new(ErrorKind::Configuration, format!("`{}` cannot be read", path.display()))
                 .with_source(error)

@@ -28,7 +28,7 @@ pub(super) trait Variables {
         let text = self.non_empty(name).map(OsString::into_string);
         // The error omits the value, which may be a secret.
         text.transpose()
-            .map_err(|_| invalid_variable(name, "its value is not valid Unicode".to_owned()))
+            .map_err(|_| variable_error(name, "its value is not valid Unicode".to_owned()))
     }
 
     /// Returns a variable that holds a number of bytes. Fails if its value is not one.
@@ -41,7 +41,7 @@ pub(super) trait Variables {
         let parsed = self.text(name)?.map(|text| {
             parse_duration(&text).ok_or_else(|| {
                 let expected = "give a number with the unit ms, s, min, h or d";
-                invalid_variable(name, format!("`{text}` is not a valid time; {expected}"))
+                variable_error(name, format!("`{text}` is not a valid time; {expected}"))
             })
         });
         parsed.transpose()
@@ -63,7 +63,7 @@ impl Variables for Environment {
 }
 
 /// Returns the error for a variable with an invalid value.
-pub(super) fn invalid_variable(variable: &str, reason: impl Into<String>) -> Error {
+pub(super) fn variable_error(variable: &str, reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::Configuration, reason.into()).within(variable)
 }
 
@@ -90,7 +90,7 @@ fn parse_size(variable: &str, text: &str) -> Result<u64> {
             "`{text}` is not a valid size; give a number of bytes, or a number with the unit KiB, \
              MiB or GiB"
         );
-        invalid_variable(variable, reason)
+        variable_error(variable, reason)
     })
 }
 

@@ -37,7 +37,7 @@ fn build(address: &ServiceUrl, settings: &Settings) -> Result<Box<dyn Objects>> 
     #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
     return super::opendal::locate(address, settings);
     #[cfg(not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")))]
-    Err(super::url::invalid_address(format!("the scheme `{}` is not built in", address.scheme)))
+    Err(super::url::address_error(format!("the scheme `{}` is not built in", address.scheme)))
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(super) fn locate(address: &ServiceUrl, settings: &Settings) -> Result<Redis>
     let address = Address::parse(address)?;
     Redis::new(&address, settings).map_err(|error| {
         let unusable = "the service cannot be used".to_owned();
-        super::url::invalid_address(unusable).with_source(error)
+        super::url::address_error(unusable).with_source(error)
     })
 }
 

@@ -55,7 +55,7 @@ impl ServiceUrl {
     pub(super) fn new(text: &str) -> Result<Self> {
         let Some((scheme, rest)) = text.trim().split_once("://") else {
             // The text may be a password by mistake, so the message does not show it.
-            return Err(invalid_address(format!(
+            return Err(address_error(format!(
                 "it has no `://`; give an address such as redis://host:6379/kiln or \
                  s3://bucket/prefix?region=eu-central-1 (available schemes: {})",
                 available_schemes()
@@ -63,13 +63,13 @@ impl ServiceUrl {
         };
         let scheme = scheme.to_ascii_lowercase();
         let Some((_, feature, is_built)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
-            return Err(invalid_address(format!(
+            return Err(address_error(format!(
                 "the scheme `{scheme}` is not known; available schemes: {}",
                 available_schemes()
             )));
         };
         if !is_built {
-            return Err(invalid_address(format!(
+            return Err(address_error(format!(
                 "the scheme `{scheme}` needs the feature `{feature}`, but this program was built \
                  without it; available schemes: {}",
                 available_schemes()
@@ -78,7 +78,7 @@ impl ServiceUrl {
         // The parser treats web schemes such as `http` differently.
         let text = format!("{}://{rest}", service(&scheme));
         let url = Url::parse(&text).map_err(|error| {
-            invalid_address(format!("`{scheme}://..` cannot be parsed")).with_source(error)
+            address_error(format!("`{scheme}://..` cannot be parsed")).with_source(error)
         })?;
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let authority =
@@ -113,7 +113,7 @@ impl ServiceUrl {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => {
                 let known = known.join(", ");
-                Err(invalid_address(format!(
+                Err(address_error(format!(
                     "there is no setting `{name}`; the settings are: {known}"
                 )))
             }
@@ -134,6 +134,6 @@ fn available_schemes() -> String {
 }
 
 /// Returns the error for an invalid address.
-pub(super) fn invalid_address(reason: String) -> Error {
+pub(super) fn address_error(reason: String) -> Error {
     Error::new(ErrorKind::Configuration, format!("the remote cache's address: {reason}"))
 }

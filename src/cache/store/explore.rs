@@ -181,7 +181,7 @@ impl Store {
         Operation::new(async move {
             let read = read.await.flatten();
             read.map_err(|error| io_error("read", &path, error))?
-                .map_err(|unusable| invalid_entry(&unusable))
+                .map_err(|unusable| entry_error(&unusable))
         })
     }
 
@@ -266,7 +266,7 @@ impl Store {
         } else {
             run_blocking(move || Ok(decode_for(&key, bytes))).await?
         };
-        let entry = entry.map_err(|unusable| invalid_entry(&unusable))?;
+        let entry = entry.map_err(|unusable| entry_error(&unusable))?;
         if let Some(limit) = self.max_bytes()
             && length > limit
         {
@@ -322,7 +322,7 @@ impl Store {
         Operation::new(async move {
             let entry = match check.await {
                 EntryCheck::Whole(entry) => entry,
-                EntryCheck::Unusable(unusable) => return Err(invalid_entry(&unusable)),
+                EntryCheck::Unusable(unusable) => return Err(entry_error(&unusable)),
                 EntryCheck::Unreadable(error) => return Err(io_error("read", &path, error)),
             };
             let written = async {
@@ -413,7 +413,7 @@ impl Store {
     }
 }
 
-fn invalid_entry(unusable: &Unusable) -> Error {
+fn entry_error(unusable: &Unusable) -> Error {
     Error::invalid(format!("the entry is not valid: {unusable}"))
 }
 

@@ -23,7 +23,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::on_files;
 use crate::process;
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 
 /// Maximum size of the record and the footer of an entry, in bytes. Leaves room for a long build log.
 pub(super) const MAX_METADATA_BYTES: u64 = 64 << 20;
@@ -167,7 +167,7 @@ impl Store {
             }
             Ok(())
         });
-        check.await.map_err(|error| no_thread().with_source(error))??;
+        check.await.map_err(|error| no_thread_error().with_source(error))??;
         let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
@@ -286,7 +286,7 @@ impl Store {
     pub fn totals(&self) -> Operation<Result<Totals>> {
         let totals = self.0.totals.clone();
         Operation::new(async move {
-            totals.read().await.map_err(|error| no_thread().with_source(error))
+            totals.read().await.map_err(|error| no_thread_error().with_source(error))
         })
     }
 

@@ -14,7 +14,7 @@ use super::storage::Storage;
 use super::usage::Usage;
 use crate::error::Result;
 use crate::executor::{on_files, pause, run_in_background};
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 
 /// Pause between two attempts to collect while another process does.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -215,7 +215,7 @@ impl Store {
         }
         let path = layout.locks().join("gc");
         let attempt = on_files(move |permit| async move { lock::try_lock(&permit, &path).await });
-        let lock = match attempt.await.map_err(|error| no_thread().with_source(error))? {
+        let lock = match attempt.await.map_err(|error| no_thread_error().with_source(error))? {
             Try::Busy => return Ok(None),
             Try::Held(lock) => BackgroundLock::new(Some(lock)),
             Try::Unopened(_) | Try::Impossible(_) => BackgroundLock::new(None),

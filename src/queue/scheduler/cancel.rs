@@ -68,14 +68,14 @@ impl State {
         {
             return None;
         }
-        let (error, futures) = (canceled(command), futures().cloned().collect());
+        let (error, futures) = (canceled_error(command), futures().cloned().collect());
         self.dag.poison(id, error, SkipReason::NotRun, &mut self.next);
         Some(futures)
     }
 }
 
 /// Returns the error of a canceled command.
-fn canceled(command: &Command) -> Error {
+fn canceled_error(command: &Command) -> Error {
     let subject = command.work.subject();
     let message = match command.work {
         Work::Host => format!("{subject} was canceled before it started"),

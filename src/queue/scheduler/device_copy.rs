@@ -17,7 +17,7 @@ use super::{Ending, Scheduler, State};
 use crate::args::region::Region;
 use crate::backend::{NativeEvent, NativeQueue, Profile};
 use crate::error::{Error, Result, catch_panic};
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 use crate::queue::device_copy::{
     DeviceCopy, DeviceCopyFailure, DeviceCopyStart, DeviceCopyWork, Side,
 };
@@ -154,7 +154,7 @@ impl DeviceCopyStart {
         let scheduler = source.0.clone();
         let sides = [source, target];
         let transfer =
-            DeviceCopyTransfer { sides, regions: Some(regions), outcome: Err(no_thread()) };
+            DeviceCopyTransfer { sides, regions: Some(regions), outcome: Err(no_thread_error()) };
         scheduler.workers.run(move || transfer.run());
     }
 }

@@ -28,7 +28,7 @@ use crate::backend::{
 };
 use crate::error::{Result, catch_panic};
 use crate::executor::Pool;
-use crate::process::threads::no_thread;
+use crate::process::threads::no_thread_error;
 use crate::queue::host_future::{HostFuture, Polling};
 use crate::queue::native_command::NativeWork;
 use crate::queue::native_queue::Place;
@@ -174,7 +174,7 @@ impl Scheduler {
         if let Some(span) = command.pending_span_mut() {
             span.set_enqueued();
         }
-        let (scheduler, outcome) = (self.clone(), Err(no_thread()));
+        let (scheduler, outcome) = (self.clone(), Err(no_thread_error()));
         let closure = command.extras().and_then(|extras| extras.closure.clone());
         let work = Some(work);
         state.actions.transfers.push(Transfer { scheduler, id, work, closure, outcome });

@@ -95,7 +95,7 @@ impl Tools {
         {
             return Ok(Self { clang: clang.clone(), llvm_spirv: None });
         }
-        Err(missing(places, &clangs, &translators, &faults))
+        Err(missing_tools_error(places, &clangs, &translators, &faults))
     }
 }
 
@@ -106,7 +106,12 @@ struct Fault {
 }
 
 /// Creates the error for tools that were not found, or do not fit together.
-fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fault]) -> Error {
+fn missing_tools_error(
+    places: &Places,
+    clangs: &[Tool],
+    translators: &[Tool],
+    faults: &[Fault],
+) -> Error {
     let found: Vec<_> = clangs
         .iter()
         .chain(translators)

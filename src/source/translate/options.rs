@@ -67,13 +67,13 @@ impl BuildOptions {
         while let Some(word) = words.next() {
             // The value of an option whose name has two characters.
             let mut value = || match &word[2..] {
-                "" => words.next().ok_or_else(|| refused(&word, "its value is missing")),
+                "" => words.next().ok_or_else(|| option_error(&word, "its value is missing")),
                 value => Ok(value.to_owned()),
             };
             if word.starts_with("-D") || word.starts_with("-U") {
                 let (flag, definition) = (&word[..2], value()?);
                 if !is_macro(&definition) {
-                    return Err(refused(
+                    return Err(option_error(
                         &format!("{flag} {definition}"),
                         "it does not name a macro",
                     ));
@@ -84,7 +84,7 @@ impl BuildOptions {
             } else if let Some(standard) = word.strip_prefix("-cl-std=") {
                 if !STANDARDS.contains(&standard) {
                     let why = format!("the supported versions are {}", STANDARDS.join(", "));
-                    return Err(refused(&word, &why));
+                    return Err(option_error(&word, &why));
                 }
                 options.standard = Some(standard.to_owned());
             } else if RELAXED.contains(&&*word) {
@@ -93,7 +93,10 @@ impl BuildOptions {
             } else if FLAGS.contains(&&*word) {
                 options.arguments.push(word);
             } else if !IGNORED.contains(&&*word) {
-                return Err(refused(&word, "clang is not known to interpret it in the same way"));
+                return Err(option_error(
+                    &word,
+                    "clang is not known to interpret it in the same way",
+                ));
             }
         }
         Ok(options)
@@ -128,22 +131,22 @@ fn split(text: &str) -> Result<Vec<String>> {
             }
             '\\' => match characters.next() {
                 Some(next) => word.get_or_insert_default().push(next),
-                None => return Err(refused("\\", "no character follows it")),
+                None => return Err(option_error("\\", "no character follows it")),
             },
-            '\'' if !quoted => return Err(refused("'", "drivers interpret it differently")),
+            '\'' if !quoted => return Err(option_error("'", "drivers interpret it differently")),
             c if c.is_ascii_whitespace() && !quoted => words.extend(word.take()),
             c => word.get_or_insert_default().push(c),
         }
     }
     if quoted {
-        return Err(refused("\"", "the quotation is not closed"));
+        return Err(option_error("\"", "the quotation is not closed"));
     }
     words.extend(word);
     Ok(words)
 }
 
 /// Creates the error for an unsupported option.
-fn refused(option: &str, why: &str) -> Error {
+fn option_error(option: &str, why: &str) -> Error {
     Error::unsupported(format!(
         "OpenCL C with the build option `{option}` cannot be translated to SPIR-V: {why}"
     ))

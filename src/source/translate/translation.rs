@@ -207,7 +207,7 @@ impl Translation {
         let expand_only = ["-E", "-frewrite-includes", "-o", "-", "-"].map(str::to_owned);
         let ended = self.clang(arguments.chain(expand_only), text)?;
         if !ended.status.success() {
-            return Err(failed(&self.tools.clang, "rejected the text", &ended));
+            return Err(tool_error(&self.tools.clang, "rejected the text", &ended));
         }
         let text = String::from_utf8(ended.output).map_err(|error| {
             let message = "the OpenCL C text with its included files is not valid UTF-8";
@@ -285,8 +285,8 @@ impl Translation {
                 let output = Assembly::of(&assembly).restricted(&self.kernels).into_bytes();
                 Ok(ProcessOutput { output, ..ended })
             }
-            Some(REFUSED) => Err(Fault::Final(failed(clang, "rejected the text", &ended))),
-            _ => Err(Fault::OfStrategy(failed(clang, "crashed on the text", &ended))),
+            Some(REFUSED) => Err(Fault::Final(tool_error(clang, "rejected the text", &ended))),
+            _ => Err(Fault::OfStrategy(tool_error(clang, "crashed on the text", &ended))),
         }
     }
 
@@ -404,7 +404,7 @@ impl Translation {
             return Ok(ended.output);
         }
         ended.log.clone_from(log);
-        Err(Fault::OfStrategy(failed(tool, "could not translate clang's output", &ended)))
+        Err(Fault::OfStrategy(tool_error(tool, "could not translate clang's output", &ended)))
     }
 
     fn clang(
@@ -527,7 +527,7 @@ impl From<Error> for Fault {
 }
 
 /// Creates the error for a run of a tool that failed.
-fn failed(tool: &Tool, what: &str, ended: &ProcessOutput) -> Error {
+fn tool_error(tool: &Tool, what: &str, ended: &ProcessOutput) -> Error {
     let (path, version) = (tool.path.display(), &tool.version);
     let message =
         format!("`{path}` ({version}) {what}; it {}", process::describe_exit(ended.status));

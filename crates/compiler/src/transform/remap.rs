@@ -57,14 +57,14 @@ pub(crate) fn remap(
     if !mapping.keeps_groups
         && let Some(what) = work_group_feature(module)
     {
-        return Err(no_groups(kernel, what, mapping, whole));
+        return Err(no_groups_error(kernel, what, mapping, whole));
     }
     check_inputs(module, kernel)?;
     let mut variables = HashMap::new();
     for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
         match value(built_in, mapping, whole) {
             Ok(value) => variables.extend(value.map(|value| (variable, value))),
-            Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
+            Err(what) => return Err(no_groups_error(kernel, &what, mapping, whole)),
         }
     }
     if mapping.assignment.repeats() {
@@ -86,7 +86,7 @@ pub(crate) fn remap(
 ///
 /// [`Unsupported`](kiln_spirv::ErrorKind::Unsupported), naming the feature that the kernel uses.
 pub(crate) fn check_groups(module: &Module, kernel: &str) -> Result<()> {
-    work_group_feature(module).map_or(Ok(()), |what| Err(no_id(kernel, what)))
+    work_group_feature(module).map_or(Ok(()), |what| Err(no_id_error(kernel, what)))
 }
 
 /// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
@@ -102,7 +102,7 @@ pub(crate) fn take_id(
     function: u32,
     range: &NdRange,
 ) -> Result<()> {
-    let refuse = |what: &str| no_id(kernel, what);
+    let refuse = |what: &str| no_id_error(kernel, what);
     check_inputs(module, kernel)?;
     let sizes = padded(range.global(), 1);
     let mut variables = HashMap::new();
@@ -209,7 +209,7 @@ fn portion_value(
 }
 
 /// Returns the error for a kernel that uses something that other work-items do not have.
-fn no_id(kernel: &str, what: &str) -> Error {
+fn no_id_error(kernel: &str, what: &str) -> Error {
     Error::unsupported(format!(
         "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
     ))
@@ -293,7 +293,7 @@ fn check_inputs(module: &Module, kernel: &str) -> Result<()> {
 }
 
 /// Returns the error for a kernel that uses something of its work-groups.
-fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Error {
+fn no_groups_error(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Error {
     Error::unsupported(format!(
         "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel, its {:?} \
          work-items would not have their own work-groups",

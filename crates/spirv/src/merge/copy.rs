@@ -17,7 +17,7 @@ use super::super::words::{Header, Instruction};
 use super::groups::{self, Member, Operand};
 use super::resolve::Resolution;
 use super::types::{self, Pair, Signature, in_words};
-use super::{Dropped, Ids, Options, Source, failed};
+use super::{Dropped, Ids, Options, Source, merge_error};
 use crate::error::Result;
 use crate::grammar;
 
@@ -359,7 +359,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                     let source = &self.sources[index];
                     format!("{} ({})", source.name, in_words(source, id))
                 });
-                return Err(failed(format!(
+                return Err(merge_error(format!(
                     "`{name}` is exported by {first} and by {second}, with different definitions; \
                      rename one, or declare it `static`"
                 )));

@@ -143,7 +143,7 @@ impl super::types::Declarations for Source<'_> {
     }
 }
 
-fn failed(message: String) -> Error {
+fn merge_error(message: String) -> Error {
     Error::new(ErrorKind::BuildFailed, message)
 }
 
@@ -180,7 +180,7 @@ fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
     }
     match models.iter().find(|(_, model)| *model != models[0].1) {
         None => Ok(()),
-        Some(&(name, model)) => Err(failed(format!(
+        Some(&(name, model)) => Err(merge_error(format!(
             "{} and {name} cannot be linked: the addressing and memory models of the first are {}, \
              those of the second are {}; compile both for the same target, `spir64` or `spir`",
             models[0].0,
@@ -197,7 +197,7 @@ fn check_kernels(inputs: &[Input<'_>]) -> Result<()> {
         for entry in input.module.section(Section::EntryPoints).iter() {
             let name = entry.string(2).unwrap_or_default();
             if let Some(other) = kernels.insert((entry.word(0), name), input.name) {
-                return Err(failed(format!(
+                return Err(merge_error(format!(
                     "the kernel `{name}` is defined in {other} and in {}; rename one",
                     input.name
                 )));

@@ -6,7 +6,7 @@ use rspirv::spirv::LinkageType;
 
 use super::super::module::{Linkage, Module, Section};
 use super::types::{Pair, in_words};
-use super::{Options, Source, failed};
+use super::{Options, Source, merge_error};
 use crate::error::Result;
 
 /// Result of matching imports with exports.
@@ -96,7 +96,7 @@ impl Resolution {
             let importer = (source, linkage.target);
             let exporter = match exports.get(linkage.name) {
                 Some(export) if entry_points[export.source].contains(&export.id) => {
-                    return Err(failed(format!(
+                    return Err(merge_error(format!(
                         "{} imports `{}`, which is a kernel of {}; SPIR-V does not allow calls of \
                          kernels: move its code to a function, and export that function",
                         sources[source].name, linkage.name, sources[export.source].name
@@ -104,7 +104,7 @@ impl Resolution {
                 }
                 Some(export) => (export.source, export.id),
                 None if !options.allow_unresolved => {
-                    return Err(failed(format!(
+                    return Err(merge_error(format!(
                         "{} imports `{}`, {}, which none of {} exports; add the module that \
                          exports it",
                         sources[source].name,

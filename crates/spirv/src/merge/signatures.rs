@@ -17,7 +17,7 @@ use super::super::intern::source_name;
 use super::super::module::{Linkage, Section};
 use super::super::words::Instruction;
 use super::types::in_words;
-use super::{Input, Source, failed};
+use super::{Input, Source, merge_error};
 use crate::error::{Error, Result};
 
 /// Maximum nesting depth of compared types. Types that are nested deeper count as equal.
@@ -70,7 +70,7 @@ fn mismatch([import, export]: [(&Signatures<'_, '_>, Linkage<'_>); 2]) -> Error 
     } else {
         ""
     };
-    failed(format!(
+    merge_error(format!(
         "{} imports `{name}` as {imported}, but {} exports it as {exported}{hint}; make the \
          declaration match the definition",
         import.0.source.name, export.0.source.name

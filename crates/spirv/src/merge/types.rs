@@ -14,7 +14,7 @@ use super::super::describe::describe;
 use super::super::index::Uses;
 use super::super::intern::source_name;
 use super::super::words::Instruction;
-use super::{Ids, Source, failed};
+use super::{Ids, Source, merge_error};
 use crate::error::{Error, Result};
 
 /// Types of a function, each only where it differs from the type that the callers use.
@@ -42,8 +42,10 @@ pub(super) fn check(
     let mut calls = vec![HashMap::new(); sources.len()];
     for pair in replaced {
         let symbols = [pair.first, pair.second].map(|(index, id)| Symbol::new(sources, index, id));
-        let [Some(first), Some(second)] = symbols else { return Err(mismatch(sources, pair)) };
-        let signature = fit(&first, &second, ids).ok_or_else(|| mismatch(sources, pair))?;
+        let [Some(first), Some(second)] = symbols else {
+            return Err(mismatch_error(sources, pair));
+        };
+        let signature = fit(&first, &second, ids).ok_or_else(|| mismatch_error(sources, pair))?;
         if signature != Signature::default() {
             calls[pair.second.0].insert(pair.second.1, signature);
         }
@@ -57,7 +59,7 @@ pub(super) fn check(
         for pair in replaced.iter().filter(is_cast) {
             let mut users = uses.of_id(pair.second.1).iter();
             if !users.all(|user| allows_cast(user.instruction(source.module))) {
-                return Err(mismatch(sources, pair));
+                return Err(mismatch_error(sources, pair));
             }
         }
     }
@@ -147,7 +149,7 @@ fn fit(first: &Symbol<'_, '_>, second: &Symbol<'_, '_>, ids: &Ids) -> Option<Sig
     Some(Signature { returned: casts.next().flatten(), parameters: casts.collect() })
 }
 
-fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
+fn mismatch_error(sources: &[Source<'_>], pair: &Pair) -> Error {
     let [first, second] = [pair.first, pair.second].map(|(index, id)| {
         let source = &sources[index];
         (source.name, in_words(source, id))
@@ -160,7 +162,7 @@ fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
     } else {
         ""
     };
-    failed(format!(
+    merge_error(format!(
         "{} {verb} `{name}` as {}, but {} exports it as {}{hint}; make the declaration match the \
          definition",
         second.0, second.1, first.0, first.1

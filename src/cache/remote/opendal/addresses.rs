@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::client::Client;
 use crate::cache::remote::settings::Settings;
-use crate::cache::remote::url::{ServiceUrl, invalid_address};
+use crate::cache::remote::url::{ServiceUrl, address_error};
 use crate::error::Result;
 
 /// Returns access to the objects at an address. Connects to nothing.
@@ -20,7 +20,7 @@ pub(super) fn locate(address: &ServiceUrl, settings: &Settings) -> Result<Client
         "webdav" => webdav(address, settings),
         #[cfg(feature = "remote-fs")]
         "fs" => fs(address, settings),
-        other => Err(invalid_address(format!("OpenDAL's service `{other}` is not built in"))),
+        other => Err(address_error(format!("OpenDAL's service `{other}` is not built in"))),
     }
 }
 
@@ -36,7 +36,7 @@ fn s3(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
 #[cfg(feature = "remote-webdav")]
 fn webdav(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
     let Some(authority) = &address.authority else {
-        return Err(invalid_address("it does not name a host".to_owned()));
+        return Err(address_error("it does not name a host".to_owned()));
     };
     let mut config: ::opendal::services::WebdavConfig = parse(address)?;
     let http = if address.scheme == "webdav" { "https" } else { "http" };
@@ -51,7 +51,7 @@ fn webdav(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
 fn fs(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
     refuse_user(address, "the permissions of the directory")?;
     if address.authority.is_some() {
-        return Err(invalid_address(
+        return Err(address_error(
             "give the directory after three slashes, as fs:///mnt/kiln".to_owned(),
         ));
     }
@@ -64,7 +64,7 @@ fn fs(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
         root.remove(0);
     }
     let Some(root) = config.root.clone() else {
-        return Err(invalid_address("it does not name a directory".to_owned()));
+        return Err(address_error("it does not name a directory".to_owned()));
     };
     let may_write = settings.access.writes();
     if may_write {
@@ -86,9 +86,9 @@ fn parse<C: Configurator + Default + Serialize>(address: &ServiceUrl) -> Result<
     let defaults = serde_json::to_value(C::default()).unwrap_or_default();
     let known = defaults.as_object().into_iter().flat_map(|map| map.keys());
     address.refuse_unknown(&known.map(String::as_str).collect::<Vec<_>>())?;
-    OperatorUri::new(&address.text, []).and_then(|uri| C::from_uri(&uri)).map_err(|error| {
-        invalid_address("its settings cannot be used".to_owned()).with_source(error)
-    })
+    OperatorUri::new(&address.text, [])
+        .and_then(|uri| C::from_uri(&uri))
+        .map_err(|error| address_error("its settings cannot be used".to_owned()).with_source(error))
 }
 
 #[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
@@ -96,7 +96,7 @@ fn refuse_user(address: &ServiceUrl, instead: &str) -> Result<()> {
     if address.username.is_none() && address.password.is_none() {
         return Ok(());
     }
-    Err(invalid_address(format!(
+    Err(address_error(format!(
         "it has a user or a password, but this service takes access rights from {instead}"
     )))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Address;
 use crate::cache::duration::parse_duration;
-use crate::cache::remote::url::{ServiceUrl, invalid_address};
+use crate::cache::remote::url::{ServiceUrl, address_error};
 use crate::error::Result;
 
 const SETTINGS: [&str; 6] = ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
@@ -17,7 +17,7 @@ impl Address {
         let [ttl, nodes, database, root, username, password] =
             SETTINGS.map(|name| address.options.get(name).map(String::as_str));
         let Some(authority) = &address.authority else {
-            return Err(invalid_address("it does not name a host".to_owned()));
+            return Err(address_error("it does not name a host".to_owned()));
         };
         let scheme = &address.scheme;
         let mut endpoints = vec![format!("{scheme}://{authority}")];
@@ -25,7 +25,7 @@ impl Address {
             // The text may hold a password by mistake, so the message does not show it.
             if node.is_empty() || node.contains(['/', '?', '#', '@']) {
                 let expected = "`cluster_endpoints` takes `host:port`, several separated by commas";
-                return Err(invalid_address(expected.to_owned()));
+                return Err(address_error(expected.to_owned()));
             }
             endpoints.push(format!("{scheme}://{node}"));
         }
@@ -38,9 +38,7 @@ impl Address {
         };
         let database = first.or(database).unwrap_or("0");
         let Ok(database) = database.parse::<u32>() else {
-            return Err(invalid_address(format!(
-                "`db={database}` is not the number of a database"
-            )));
+            return Err(address_error(format!("`db={database}` is not the number of a database")));
         };
         let root = if path.is_empty() { root.unwrap_or_default() } else { path };
         Ok(Self {
@@ -58,7 +56,7 @@ impl Address {
 fn time_to_live(text: &str) -> Result<Duration> {
     let Some(ttl) = parse_duration(text) else {
         let expected = "give a number with the unit s, min, h or d";
-        return Err(invalid_address(format!("`ttl={text}` is not a valid time; {expected}")));
+        return Err(address_error(format!("`ttl={text}` is not a valid time; {expected}")));
     };
     // Redis takes whole seconds, and refuses a time to live of zero.
     Ok(ttl.max(Duration::from_secs(1)))

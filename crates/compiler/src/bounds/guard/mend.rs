@@ -52,7 +52,7 @@ pub(super) fn instruction(
     Ok(true)
 }
 
-fn damaged() -> Error {
+fn damaged_error() -> Error {
     Error::unsupported("an operation cannot be guarded: its types are not known")
 }
 
@@ -107,8 +107,8 @@ fn divide(
     op: Op,
 ) -> Result<()> {
     let words = (i.result_type(), i.result(), i.word(2), i.word(3));
-    let (Some(ty), Some(result), Some(a), Some(b)) = words else { return Err(damaged()) };
-    let numbers = Numbers::of(definitions, ty).ok_or_else(damaged)?;
+    let (Some(ty), Some(result), Some(a), Some(b)) = words else { return Err(damaged_error()) };
+    let numbers = Numbers::of(definitions, ty).ok_or_else(damaged_error)?;
     let condition = numbers.condition(code)?;
     let (zero, one) = (numbers.constant(code, 0)?, numbers.constant(code, 1)?);
     let mut is_bad = code.typed(condition, Op::IEqual, &[b, zero])?;
@@ -134,10 +134,12 @@ fn shift(
     op: Op,
 ) -> Result<()> {
     let words = (i.result_type(), i.result(), i.word(2), i.word(3));
-    let (Some(ty), Some(result), Some(a), Some(amount)) = words else { return Err(damaged()) };
-    let width = Numbers::of(definitions, ty).ok_or_else(damaged)?.width;
-    let own = definitions.get(amount).and_then(|i| i.result_type()).ok_or_else(damaged)?;
-    let mask = Numbers::of(definitions, own).ok_or_else(damaged)?;
+    let (Some(ty), Some(result), Some(a), Some(amount)) = words else {
+        return Err(damaged_error());
+    };
+    let width = Numbers::of(definitions, ty).ok_or_else(damaged_error)?.width;
+    let own = definitions.get(amount).and_then(|i| i.result_type()).ok_or_else(damaged_error)?;
+    let mask = Numbers::of(definitions, own).ok_or_else(damaged_error)?;
     let mask = mask.constant(code, i128::from(width) - 1)?;
     let amount = code.typed(own, Op::BitwiseAnd, &[amount, mask])?;
     code.with_id(ty, result, op, &[a, amount]);
@@ -152,8 +154,8 @@ fn clamp(code: &mut Code<'_>, definitions: &Definitions<'_>, i: &Instruction<'_>
         _ => Op::ULessThan,
     };
     let words: Vec<_> = i.words_from(0).collect();
-    let &[ty, result, _, _, value, low, high] = &*words else { return Err(damaged()) };
-    let condition = Numbers::of(definitions, ty).ok_or_else(damaged)?.condition(code)?;
+    let &[ty, result, _, _, value, low, high] = &*words else { return Err(damaged_error()) };
+    let condition = Numbers::of(definitions, ty).ok_or_else(damaged_error)?.condition(code)?;
     let is_low = code.typed(condition, below, &[value, low])?;
     let raised = code.typed(ty, Op::Select, &[is_low, low, value])?;
     let is_high = code.typed(condition, below, &[high, raised])?;
@@ -170,10 +172,11 @@ fn index(
 ) -> Result<()> {
     let word = if op == Op::VectorExtractDynamic { 3 } else { 4 };
     let vector = i.word(2).and_then(|id| definitions.type_of(id));
-    let count = vector.and_then(|ty| ty.word(2)).ok_or_else(damaged)?;
-    let at = i.word(word).ok_or_else(damaged)?;
-    let own = definitions.get(at).and_then(|i| i.result_type()).ok_or_else(damaged)?;
-    let count = Numbers::of(definitions, own).ok_or_else(damaged)?.constant(code, count.into())?;
+    let count = vector.and_then(|ty| ty.word(2)).ok_or_else(damaged_error)?;
+    let at = i.word(word).ok_or_else(damaged_error)?;
+    let own = definitions.get(at).and_then(|i| i.result_type()).ok_or_else(damaged_error)?;
+    let count =
+        Numbers::of(definitions, own).ok_or_else(damaged_error)?.constant(code, count.into())?;
     let at = code.typed(own, Op::UMod, &[at, count])?;
     let mut words: Vec<_> = i.words_from(0).collect();
     words[word] = at;

@@ -29,7 +29,7 @@ pub(super) fn add_offsets(module: &mut Module, kernel: &Kernel, positions: &[usi
     let long = interner.type_id(module, Op::TypeInt, &[64, 0])?;
     let byte = interner.type_id(module, Op::TypeInt, &[8, 0])?;
     let at = module.functions.iter().position(|function| function.id == kernel.function);
-    let Some(at) = at else { return Err(missing(kernel)) };
+    let Some(at) = at else { return Err(missing_slice_error(kernel)) };
     let body = std::mem::take(&mut module.functions[at].body);
     let mut declaration = Declaration::of(&body);
     let mut moves = Stream::default();
@@ -37,10 +37,10 @@ pub(super) fn add_offsets(module: &mut Module, kernel: &Kernel, positions: &[usi
         let is_buffer = kernel.parameters.get(position).map(|known| known.memory)
             == Some(ParameterMemory::Buffer);
         let parameter = declaration.parameters.get_mut(position).filter(|_| is_buffer);
-        let Some(parameter) = parameter else { return Err(missing(kernel)) };
+        let Some(parameter) = parameter else { return Err(missing_slice_error(kernel)) };
         let (own, ty) = *parameter;
         let class = module.definitions().get(ty).and_then(|ty| ty.word(1));
-        let Some(class) = class else { return Err(missing(kernel)) };
+        let Some(class) = class else { return Err(missing_slice_error(kernel)) };
         let bytes = interner.type_id(module, Op::TypePointer, &[class, byte])?;
         let (given, offset) = (module.fresh_id()?, module.fresh_id()?);
         *parameter = (given, ty);
@@ -117,7 +117,7 @@ fn names_its_target(i: &Instruction<'_>) -> bool {
     matches!(i.op(), Some(Op::Name | Op::Decorate | Op::DecorateId | Op::DecorateString))
 }
 
-fn missing(kernel: &Kernel) -> Error {
+fn missing_slice_error(kernel: &Kernel) -> Error {
     Error::unsupported(format!(
         "`{}`: an argument that is a slice of a buffer is no buffer in the kernel's code",
         kernel.name

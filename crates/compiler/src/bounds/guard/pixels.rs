@@ -7,7 +7,7 @@ use rspirv::spirv::{Dim, Op};
 use super::writer::Writer;
 use crate::analysis::images::{ImageType, image_type};
 
-fn damaged() -> Error {
+fn damaged_error() -> Error {
     Error::unsupported("an access to an image cannot be guarded: its types are not known")
 }
 
@@ -17,15 +17,17 @@ impl<'m> Writer<'_, 'm> {
     /// An image is combined with a sampler in the block that reads it, as SPIR-V requires. A check before the read
     /// begins a new block.
     pub(super) fn pixel(&mut self, i: &Instruction<'m>, after: Option<&u32>) -> Result<()> {
-        let op = i.op().ok_or_else(damaged)?;
+        let op = i.op().ok_or_else(damaged_error)?;
         if op == Op::SampledImage {
             return Ok(());
         }
         let mut words: Vec<_> = i.words_from(0).collect();
         let mut sampled = None;
         if op == Op::ImageSampleExplicitLod {
-            let combined = i.word(2).and_then(|id| self.definitions.get(id)).ok_or_else(damaged)?;
-            let (ty, id) = (combined.word(0).ok_or_else(damaged)?, self.code.module.fresh_id()?);
+            let combined =
+                i.word(2).and_then(|id| self.definitions.get(id)).ok_or_else(damaged_error)?;
+            let (ty, id) =
+                (combined.word(0).ok_or_else(damaged_error)?, self.code.module.fresh_id()?);
             words[2] = id;
             let operands: Vec<_> = combined.words_from(2).collect();
             sampled = Some((ty, id, operands));
@@ -38,7 +40,7 @@ impl<'m> Writer<'_, 'm> {
         let coordinate = if op == Op::ImageWrite { i.word(1) } else { i.word(3) };
         let check = match after {
             Some(&after) => {
-                let (image, coordinate) = image.zip(coordinate).ok_or_else(damaged)?;
+                let (image, coordinate) = image.zip(coordinate).ok_or_else(damaged_error)?;
                 Some((self.is_inside(image, coordinate)?, after))
             }
             None => None,
@@ -66,11 +68,11 @@ impl<'m> Writer<'_, 'm> {
 
     /// Writes whether all coordinates are inside of an image. Negative ones are large as unsigned numbers.
     fn is_inside(&mut self, image: u32, coordinate: u32) -> Result<u32> {
-        let ty = image_type(self.definitions, image).ok_or_else(damaged)?;
-        let given = self.definitions.type_of(coordinate).ok_or_else(damaged)?;
+        let ty = image_type(self.definitions, image).ok_or_else(damaged_error)?;
+        let given = self.definitions.type_of(coordinate).ok_or_else(damaged_error)?;
         let (part, lanes) = match given.op() {
-            Some(Op::TypeVector) => (given.word(1).ok_or_else(damaged)?, given.word(2)),
-            _ => (given.result().ok_or_else(damaged)?, None),
+            Some(Op::TypeVector) => (given.word(1).ok_or_else(damaged_error)?, given.word(2)),
+            _ => (given.result().ok_or_else(damaged_error)?, None),
         };
         let count = ty.coordinates() as u32;
         let code = &mut self.code;

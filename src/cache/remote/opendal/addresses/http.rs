@@ -10,7 +10,7 @@ use opendal_http_transport_reqwest::ReqwestTransport;
 
 use super::super::client::{Client, Deferred};
 use crate::cache::remote::settings::Settings;
-use crate::cache::remote::url::invalid_address;
+use crate::cache::remote::url::address_error;
 
 /// Size in bytes of the largest response that is not an object: lists of objects and errors, which OpenDAL
 /// reads into memory as a whole.
@@ -33,7 +33,7 @@ pub(super) fn client(
     };
     match http_client() {
         Ok(client) => make(client).map(Client::Ready).map_err(|error: Error| {
-            invalid_address("the service cannot be used".to_owned()).with_source(error)
+            address_error("the service cannot be used".to_owned()).with_source(error)
         }),
         Err(_) => Ok(Client::Deferred(Deferred::new(true, move || make(http_client()?)))),
     }
