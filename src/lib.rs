@@ -358,7 +358,7 @@ pub mod devices {
 }
 
 /// Fusion of launches: the outcome of a [`FusionScope`], and the report on its launches. The guide is
-/// [`guides::fusion`](crate::guides::fusion).
+/// [`guides::fusion`].
 pub mod fusion {
     pub use crate::queue::{
         CompleteFusion, ExamineFusion, FusedPart, FusionOutcome, Internalization, Unfused,
@@ -369,13 +369,12 @@ pub mod fusion {
     };
 }
 
-/// Recorded commands: what a [`Recorder`] and a [`Graph`] return. The guide is
-/// [`guides::graphs`](crate::guides::graphs).
+/// Recorded commands: what a [`Recorder`] and a [`Graph`] return. The guide is [`guides::graphs`].
 pub mod graph {
     pub use crate::queue::{GraphScalar, RecordGraph, Replay};
 }
 
-/// Pixels, formats and parts of an [`Image`], and samplers. The guide is [`guides::images`](crate::guides::images).
+/// Pixels, formats and parts of an [`Image`], and samplers. The guide is [`guides::images`].
 pub mod images {
     pub use crate::args::image::ImagePart;
     pub use crate::args::image::pixel::{
@@ -386,8 +385,7 @@ pub mod images {
     };
 }
 
-/// Objects and error codes of the driver, for code that calls it directly. The guide is
-/// [`guides::interop`](crate::guides::interop).
+/// Objects and error codes of the driver, for code that calls it directly. The guide is [`guides::interop`].
 pub mod interop {
     pub use crate::args::region::MemoryHandle;
     pub use crate::backend::DriverHandles;
@@ -407,15 +405,14 @@ pub mod launch {
 }
 
 /// Device libraries: registered, embedded and opened at run time, and the objects and symbols that are linked. The
-/// guide is [`guides::linking`](crate::guides::linking).
+/// guide is [`guides::linking`].
 pub mod libraries {
     pub use crate::build_graph::{Attached, CompileObject, DuplicateExports, LinkedSymbol, Object};
     pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
     pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
 }
 
-/// Manifests: lists of programs, recorded to build them before they are needed. The guide is
-/// [`guides::cold_start`](crate::guides::cold_start).
+/// Manifests: lists of programs, recorded to build them before they are needed. The guide is [`guides::cold_start`].
 pub mod manifest {
     pub use crate::build_graph::WarmOutcome;
     pub use crate::cache::manifest::{
@@ -425,7 +422,7 @@ pub mod manifest {
 }
 
 /// Memory of devices: parts of a [`Buffer`], and the futures that transfer and map its contents. The guide is
-/// [`guides::memory`](crate::guides::memory).
+/// [`guides::memory`].
 pub mod memory {
     pub use crate::args::grid::{Grid, GridPart};
     pub use crate::args::memory::DeviceMemory;
