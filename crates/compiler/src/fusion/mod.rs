@@ -25,6 +25,7 @@
 //! be [batched]: each runs in work-groups of its own. Launches that cannot all be one kernel are
 //! [divided](partition) into groups that can, by an estimate of their [cost].
 
+mod access_list;
 mod arrangement;
 mod attempt;
 mod batched;
@@ -62,6 +63,7 @@ pub use crate::plan::{
     Argument, Image, Internalization, Memory, Place, Plan, Region, Slot, Target,
 };
 pub use crate::transform::coarsen::Width;
+pub use access_list::{AccessDetail, AccessList, list_accesses};
 pub use budget::Budget;
 pub use entry::fused_name;
 pub use examination::Examinations;
