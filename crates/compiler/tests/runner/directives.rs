@@ -1,0 +1,81 @@
+//! Directives of an input: what to do with its module, line by line.
+
+use super::case::Language;
+use super::claims::Claim;
+
+/// List of the directives, for messages.
+pub(super) const KNOWN: &str =
+    "the directives are accesses, check, clang, emit, fuse, guard, limits, module and partition";
+
+/// Line of an input that says what to do, with the lines that belong to it.
+#[derive(Debug)]
+pub(super) struct Directive {
+    /// Number of the line, from 1.
+    pub(super) line: usize,
+    /// First word.
+    pub(super) word: String,
+    /// Text behind the first word.
+    pub(super) rest: String,
+    /// Lines below it that are indented.
+    pub(super) body: Vec<String>,
+    pub(super) claims: Vec<Claim>,
+}
+
+impl Directive {
+    /// Returns the directive as it was given, for the results.
+    pub(super) fn echo(&self) -> String {
+        let mut echo = format!("> {} {}\n", self.word, self.rest);
+        for line in &self.body {
+            echo += &format!(">   {line}\n");
+        }
+        echo
+    }
+}
+
+/// Returns the text of a directive in a line, if the line has one.
+pub(super) fn in_line(line: &str, language: Language) -> Option<&str> {
+    let rest = match language {
+        Language::OpenClC => line.strip_prefix("//@")?,
+        Language::Assembly => line.strip_prefix(";@")?,
+        Language::Directives if line.trim().is_empty() || line.starts_with('#') => return None,
+        Language::Directives => return Some(line),
+    };
+    Some(rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// Returns the directives of an input.
+///
+/// # Errors
+///
+/// Returns what is wrong with a line.
+pub(super) fn parse(text: &str, language: Language) -> Result<Vec<Directive>, String> {
+    let mut directives: Vec<Directive> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let Some(content) = in_line(line, language) else { continue };
+        let line = at + 1;
+        let (word, rest) = content.trim().split_once(' ').unwrap_or((content.trim(), ""));
+        let above = directives.last_mut().filter(|_| content.starts_with(' ') || is_claim(word));
+        match above {
+            Some(above) if is_claim(word) => above.claims.push(Claim::parse(line, word, rest)?),
+            Some(above) => above.body.push(content.trim().to_owned()),
+            None if content.starts_with(' ') || is_claim(word) => {
+                return Err(format!("line {line}: no directive is above `{}`", content.trim()));
+            }
+            None => directives.push(Directive {
+                line,
+                word: word.to_owned(),
+                rest: rest.trim().to_owned(),
+                body: Vec::new(),
+                claims: Vec::new(),
+            }),
+        }
+    }
+    match directives.is_empty() {
+        true => Err("there is no directive".to_owned()),
+        false => Ok(directives),
+    }
+}
+
+fn is_claim(word: &str) -> bool {
+    matches!(word, "contains" | "count" | "lacks")
+}
