@@ -18,19 +18,6 @@ fn one_group() -> NdRange {
     range
 }
 
-/// Returns the reason why a kernel is refused.
-#[track_caller]
-fn refusal(name: &str, arguments: &[Argument]) -> String {
-    let module = Module::parse(MODULE).unwrap();
-    let kernel = match Kernel::of(&module, name, &[], &BTreeSet::from([0])) {
-        Ok(kernel) => kernel,
-        Err(error) => return error.to_string(),
-    };
-    let range = one_group();
-    let launch = Launch { range: &range, arguments, uniform_groups: true, few_constants: false };
-    check(&kernel, &launch).unwrap_err().to_string()
-}
-
 /// Writes the functions of a module anew: `write` gets each instruction.
 fn edit(module: &mut Module, mut write: impl FnMut(&mut Stream, &Instruction<'_>)) {
     for function in &mut module.functions {
@@ -46,29 +33,6 @@ fn found(name: &str, arguments: &[Argument]) -> (usize, BTreeSet<Hazard>, Vec<St
     let hazards = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
     let guarded = report.accesses.iter().filter(|known| !known.is_in_bounds()).count();
     (guarded, hazards, report.describe(&kernel))
-}
-
-#[test]
-fn kernels_are_refused_by_name_with_the_reason() {
-    let buffers = [buffer(256), buffer(256), buffer(256)];
-    let reason = refusal("writes_const", &buffers[..1]);
-    assert!(reason.contains("`writes_const`") && reason.contains("`in`"), "{reason}");
-    assert!(reason.contains("declared `const`"), "{reason}");
-    let reason = refusal("stores_pointers", &buffers);
-    assert!(reason.contains("`stores_pointers`"), "{reason}");
-    let reason = refusal("as_integer", &[buffer(256), buffer(512)]);
-    assert!(reason.contains("`a` has its address converted to an integer"), "{reason}");
-    let reason = refusal("prints", &buffers[..1]);
-    assert!(reason.contains("`printf`"), "{reason}");
-    let reason = refusal("divergent_barrier", &[buffer(256), Argument::Local(256), scalar(9)]);
-    assert!(reason.contains("barrier"), "{reason}");
-}
-
-#[test]
-fn barriers_that_all_work_items_reach_are_accepted() {
-    let (guarded, hazards, text) =
-        found("uniform_barrier", &[buffer(256), Argument::Local(256), scalar(9)]);
-    assert_eq!((guarded, hazards), (0, BTreeSet::new()), "{text:?}");
 }
 
 /// `frexp` writes the exponent of a number that other work-items may change to a variable, which is the index.
@@ -93,38 +57,6 @@ fn values_that_functions_write_to_variables_depend_on_memory() {
     let kernel = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap();
     let hazards: BTreeSet<_> = kernel.hazards.iter().map(|(_, hazard)| *hazard).collect();
     assert!(hazards.contains(&Hazard::Shared), "{hazards:?}");
-}
-
-#[test]
-fn indexes_from_memory_are_guarded() {
-    let (guarded, hazards, text) = found("gathers", &[buffer(256), buffer(256), buffer(256)]);
-    assert_eq!((guarded, hazards), (1, BTreeSet::from([Hazard::Shared])), "{text:?}");
-    assert!(text[0].contains("reads `in` at an index that it reads from `indexes`"), "{text:?}");
-    let arguments = [buffer(256), buffer(256), buffer(256), scalar(64)];
-    let (guarded, hazards, text) = found("gathers_inside", &arguments);
-    assert_eq!((guarded, hazards), (0, BTreeSet::from([Hazard::Shared])), "{text:?}");
-    let (guarded, _, text) = found("counts", &[buffer(64), buffer(1024)]);
-    assert_eq!(guarded, 0, "{text:?}");
-    let (guarded, _, text) = found("counts", &[buffer(64), buffer(1020)]);
-    assert_eq!(guarded, 1, "{text:?}");
-}
-
-#[test]
-fn operations_that_may_not_be_defined_are_hazards() {
-    let arguments = |by: i32| [buffer(256), buffer(256), scalar(by)];
-    assert_eq!(found("divides", &arguments(3)).1, BTreeSet::new());
-    assert_eq!(found("divides", &arguments(0)).1, BTreeSet::from([Hazard::Division]));
-    assert_eq!(found("divides", &arguments(-1)).1, BTreeSet::from([Hazard::Division]));
-    // In OpenCL C, the amount counts modulo the width, and the compiler says so.
-    assert_eq!(found("shifts", &arguments(32)).1, BTreeSet::new());
-}
-
-#[test]
-fn variables_are_memory_of_known_length() {
-    let (guarded, _, text) = found("keeps_in_array", &[buffer(64 * 32), buffer(256)]);
-    assert_eq!(guarded, 0, "{text:?}");
-    let (guarded, _, text) = found("keeps_in_local", &[buffer(256), buffer(256)]);
-    assert_eq!(guarded, 0, "{text:?}");
 }
 
 #[test]
@@ -294,27 +226,4 @@ fn integers_without_bits_make_no_check_panic() {
             "{name}: {report:?}"
         );
     }
-}
-
-#[test]
-fn triangles_and_reversed_rows_are_proven() {
-    let (guarded, _, text) = found("reversed", &[buffer(200), buffer(200), scalar(50)]);
-    assert_eq!(guarded, 0, "{text:?}");
-    let (guarded, _, text) = found("vectors", &[buffer(256), buffer(256), scalar(64)]);
-    assert_eq!(guarded, 0, "{text:?}");
-}
-
-#[test]
-fn verdicts_hold_for_other_scalars_where_these_do_not_matter() {
-    let module = Module::parse(MODULE).unwrap();
-    let kernel = Kernel::of(&module, "reversed", &[], &BTreeSet::new()).unwrap();
-    let range = one_group();
-    let constants = |length: usize, few_constants| {
-        let arguments = [buffer(length), buffer(200), scalar(50)];
-        let launch =
-            Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants };
-        check(&kernel, &launch).unwrap().constants
-    };
-    assert_eq!(constants(256, false), BTreeSet::from([2]));
-    assert_eq!(constants(200, true), BTreeSet::from([2]));
 }
