@@ -36,7 +36,8 @@ impl Claim {
                 (Expected::Times(number.parse().map_err(|_| malformed())?), text)
             }
         };
-        let text = text.trim().to_owned();
+        // A backslash at the end keeps the spaces before it.
+        let text = text.trim().trim_end_matches('\\').to_owned();
         if text.is_empty() {
             return Err(malformed());
         }
