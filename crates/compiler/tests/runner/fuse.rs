@@ -38,6 +38,8 @@ pub(super) struct Request {
     code: Code,
     /// Whether spirv-val must accept the fused module.
     is_validated: bool,
+    /// Whether the fused kernel must be proven to stay inside its memory if all launches are.
+    keeps_bounds: bool,
     pub(super) plan: Plan,
     pub(super) trust: Trust,
     pub(super) width: Width,
@@ -83,7 +85,7 @@ fn in_form(program: &Program, request: &Request, form: FusionForm) -> Result<Out
     }
     let Ok(fused) = &outcome.fused else { return Ok(Outcome::shown(shown)) };
     shown += &describe(fused);
-    _ = writeln!(shown, "bounds: {}", kept_bounds(program, plan, fused)?);
+    shown += &bounds_of(program, request, fused)?;
     let bytes = fused.module.assemble();
     if request.is_validated && has_tool("spirv-val", &["spirv-val", "--version"]) {
         validate(&bytes).map_err(|why| format!("the fused module is not valid: {why}"))?;
@@ -151,6 +153,7 @@ impl Request {
     /// * `trusted`: the caller vouches for the launches
     /// * `wide MOST/LEAST`: work-items do the work of `MOST`, as long as `LEAST` are left
     /// * `code entry` or `code opencl-c`: the code that claims are about, instead of the disassembled module
+    /// * `bounds-lost`: the fused kernel need not be proven to stay inside its memory, though all launches are
     /// * `not-validated`: spirv-val need not accept the fused module, because it does not accept the given one
     /// * `local-memory BYTES`, `version 1.6`, `apart`, `unordered`, `widen`: properties of the device
     ///
@@ -177,7 +180,8 @@ impl Request {
         };
         let (trust, width) = (Trust::ProofOnly, Width::ONE);
         let (code, forms) = (Code::Module, vec![FusionForm::Direct]);
-        let mut request = Self { code, is_validated: true, plan, trust, width, forms };
+        let mut request =
+            Self { code, is_validated: true, keeps_bounds: true, plan, trust, width, forms };
         let mut words = Words::of(&directive.rest);
         while let Some(word) = words.next() {
             request.set(word, &mut words, &memories)?;
@@ -197,6 +201,7 @@ impl Request {
             "trusted" => self.trust = Trust::Caller,
             "apart" => plan.target.separate_functions = true,
             "unordered" => plan.target.order_own_accesses = false,
+            "bounds-lost" => self.keeps_bounds = false,
             "not-validated" => self.is_validated = false,
             "widen" => plan.target.widen_vectors = true,
             "code" => {
@@ -301,8 +306,13 @@ fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number"))
 }
 
-/// Returns whether a fused kernel is proven to stay inside its memory, as it is if all its launches are.
-fn kept_bounds(program: &Program, plan: &Plan, fused: &Fused) -> Result<String, String> {
+/// Describes whether a fused kernel is proven to stay inside its memory.
+///
+/// # Errors
+///
+/// Returns what is not proven, if all launches are proven and the request does not allow it.
+fn bounds_of(program: &Program, request: &Request, fused: &Fused) -> Result<String, String> {
+    let plan = &request.plan;
     let is_proven = |slot: &Slot| {
         let given: Vec<_> = slot.arguments.iter().map(given).collect();
         let none = BTreeSet::new();
@@ -310,7 +320,7 @@ fn kept_bounds(program: &Program, plan: &Plan, fused: &Fused) -> Result<String, 
         findings(kernel, &slot.range, &given).is_empty()
     };
     if !plan.slots.iter().all(is_proven) {
-        return Ok("not all launches are proven".to_owned());
+        return Ok("bounds: not all launches are proven\n".to_owned());
     }
     let argument = |places: &Vec<Place>| {
         let place = places.first().ok_or("a parameter stands for no argument")?;
@@ -319,13 +329,14 @@ fn kept_bounds(program: &Program, plan: &Plan, fused: &Fused) -> Result<String, 
     let given = fused.parameters.iter().map(argument).collect::<Result<Vec<_>, String>>()?;
     let kernel = bounds::Kernel::of_fused(&fused.module, &fused.kernel, &BTreeSet::new());
     let findings = findings(kernel, &fused.range, &given);
-    match findings.is_empty() {
-        true => Ok("the launches and the fused kernel are proven".to_owned()),
-        false => Ok(format!(
-            "the launches are proven, but the fused kernel is not:\n  {}",
-            findings.join("\n  ")
-        )),
+    if findings.is_empty() {
+        return Ok("bounds: the launches and the fused kernel are proven\n".to_owned());
     }
+    let lost = format!(
+        "the launches are proven, but the fused kernel is not:\n  {}\n",
+        findings.join("\n  ")
+    );
+    if request.keeps_bounds { Err(lost) } else { Ok(format!("bounds: {lost}")) }
 }
 
 /// Returns an argument in the form of the check of bounds.

@@ -34,16 +34,6 @@ fn with_launches<T>(
     check(&launches_of(&plan, &module))
 }
 
-/// Returns the launches of each part, in order, and whether a kernel was found for it.
-fn partition(launches: &[Launch], dead: &[u32]) -> Vec<(Vec<usize>, bool)> {
-    with_launches(launches, dead, |launches| {
-        let parts = launches.partition();
-        let slots: Vec<_> = parts.iter().map(|part| &part.slots[..]).collect();
-        assert!(launches.keeps_order(&slots), "{slots:?}");
-        parts.iter().map(|part| (part.slots.clone(), !part.candidates.is_empty())).collect()
-    })
-}
-
 fn scale(from: u32, to: u32) -> Launch {
     ("scale", vec![buffer(from), buffer(to), float(2.0)])
 }
@@ -54,32 +44,6 @@ fn offset(from: u32, to: u32) -> Launch {
 
 fn blur(from: u32, to: u32) -> Launch {
     ("blur", vec![buffer(from), buffer(to)])
-}
-
-#[test]
-fn launches_before_and_behind_a_pair_that_cannot_be_fused_are_fused() {
-    let launches = [scale(0, 1), offset(1, 2), blur(2, 3), scale(3, 4), offset(4, 5)];
-    assert_eq!(partition(&launches, &[1, 2, 3, 4]), [(vec![0, 1], true), (vec![2, 3, 4], true)]);
-}
-
-#[test]
-fn launches_move_past_others_that_they_do_not_depend_on() {
-    let launches = [scale(0, 1), blur(1, 2), offset(0, 3)];
-    assert_eq!(partition(&launches, &[]), [(vec![0, 2], true), (vec![1], false)]);
-}
-
-#[test]
-fn launches_do_not_move_past_those_that_use_the_same_bytes() {
-    // The last launch overwrites what the second one reads.
-    let launches = [scale(0, 1), blur(1, 2), scale(2, 1)];
-    assert_eq!(partition(&launches, &[]), [(vec![0], false), (vec![1], false), (vec![2], false)]);
-}
-
-#[test]
-fn launches_without_common_memory_are_not_merged() {
-    let launches = [scale(0, 1), blur(1, 2), scale(4, 5), offset(6, 7)];
-    let parts = partition(&launches, &[]);
-    assert!(parts.iter().all(|(slots, is_fused)| slots.len() == 1 && !is_fused), "{parts:?}");
 }
 
 #[test]

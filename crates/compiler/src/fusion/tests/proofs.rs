@@ -7,14 +7,6 @@ use super::*;
 use crate::ChannelType;
 use crate::bounds;
 
-/// Launches whose fused kernels are not proven in some form, by the kernels, with the reason.
-const NOT_PROVEN: [(&[&str], &str); 2] = [
-    // The check follows ids of work-groups, but no comparison of global ids that whole work-groups pass.
-    (&["linear", "swapped"], "some work-items of a work-group may not reach"),
-    // In tiles of one dimension, the clamped ids of elements depend on the local id, too.
-    (&["step_1d", "step_1d", "step_1d"], ": it may touch the bytes"),
-];
-
 /// Returns an argument in the form of the check of bounds.
 fn given(argument: &Argument) -> bounds::Argument {
     match argument {
@@ -68,8 +60,5 @@ pub(super) fn assert_kept(plan: &Plan, modules: &[&Module], fused: &Fused) {
     let kernel = bounds::Kernel::of_fused(&fused.module, &fused.kernel, &BTreeSet::new());
     let findings = findings(kernel, &fused.range, &arguments);
     let names: Vec<_> = plan.slots.iter().map(|slot| slot.kernel.as_str()).collect();
-    let mut known = NOT_PROVEN.iter().filter(|(kernels, _)| *kernels == names);
-    let expected = known.next().map_or("", |(_, why)| why);
-    let is_expected = |finding: &String| !expected.is_empty() && finding.contains(expected);
-    assert!(findings.iter().all(is_expected), "the fused kernel of {names:?}: {findings:#?}");
+    assert!(findings.is_empty(), "the fused kernel of {names:?}: {findings:#?}");
 }

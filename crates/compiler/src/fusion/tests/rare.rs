@@ -9,7 +9,6 @@ use rspirv::spirv::{
     MemoryModel, OpenclStd100Op,
 };
 
-use super::groups::grouped;
 use super::*;
 
 const RARE: &[u8] = include_bytes!("../../../../../tests/data/rare.spv");
