@@ -1,4 +1,5 @@
-//! Fusion of plans over the kernels that `tests/data/README.md` describes.
+//! Fusion of plans over the kernels that `tests/data/README.md` describes, where its internals or changed modules matter.
+//! Other plans are cases in `tests/files/fusion`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,20 +1,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod images;
-mod variables;
 
 use kiln_spirv::{ErrorKind, Module, Result};
 use proptest::prelude::*;
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
-    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, LinkageType,
-    MemoryModel, Op, StorageClass,
+    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel, Op,
+    StorageClass,
 };
 
 use super::constants::{Place, literal, signed_literal};
 use super::types::{Lanes, Scalar};
-use super::{VERSION, object, opencl_c};
+use super::{VERSION, opencl_c};
 
 const SAXPY: &[u8] = include_bytes!("../../../../tests/data/saxpy.spv");
 const SWITCHES: &[u8] = include_bytes!("../../../../tests/data/switches.spv");
@@ -314,21 +313,6 @@ fn nested_structs_are_visited_once() {
 }
 
 #[test]
-fn null_events_are_emitted_as_a_cast_of_zero() {
-    let module = module_of(|b| {
-        let event = b.type_event();
-        let pointer = b.type_pointer(None, StorageClass::Function, event);
-        let none = b.constant_null(event);
-        let k = function(b, &[], |b, _| {
-            let variable = b.variable(pointer, None, StorageClass::Function, None);
-            b.store(variable, none, None, []).unwrap();
-        });
-        vec![(k, "k")]
-    });
-    assert!(emit(&module).unwrap().contains(" = ((event_t)0);"));
-}
-
-#[test]
 fn generated_functions_are_not_named_like_a_kernel() {
     let module = module_of(|b| {
         let uint = b.type_int(32, 0);
@@ -433,61 +417,6 @@ fn constructs_that_compilers_would_refuse_or_misread_are_refused() {
 }
 
 #[test]
-fn whole_structs_and_arrays_may_alias_their_elements() {
-    let module = module_of(|b| {
-        let (uint, float) = (b.type_int(32, 0), b.type_float(32, None));
-        let four = b.constant_bit32(uint, 4);
-        let array = b.type_array(uint, four);
-        let structure = b.type_struct([array, uint]);
-        let types = [structure, array, float];
-        let pointers = types.map(|ty| b.type_pointer(None, StorageClass::CrossWorkgroup, ty));
-        let k = function(b, &pointers, |b, parameters| {
-            for (&pointer, ty) in parameters.iter().zip(types) {
-                let value = b.load(ty, None, pointer, None, []).unwrap();
-                b.store(pointer, value, None, []).unwrap();
-            }
-        });
-        vec![(k, "k")]
-    });
-    let text = emit(&module).unwrap();
-    assert_eq!(text.matches("__attribute__((may_alias))").count(), 3, "{text}");
-    assert_eq!(text.matches("_any *)").count(), 6, "{text}");
-}
-
-#[test]
-fn pointers_are_bitcast_to_and_from_vectors() {
-    let module = module_of(|b| {
-        let uint = b.type_int(32, 0);
-        let pair = b.type_vector(uint, 2);
-        let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
-        let k = function(b, &[pointer], |b, parameters| {
-            let bits = b.bitcast(pair, None, parameters[0]).unwrap();
-            b.bitcast(pointer, None, bits).unwrap();
-        });
-        vec![(k, "k")]
-    });
-    let text = emit(&module).unwrap();
-    assert!(text.contains("= as_uint2((ulong)v"), "{text}");
-    assert!(text.contains("= (global uint *)as_ulong(v"), "{text}");
-}
-
-#[test]
-fn wide_dot_products_are_sums_of_dot_products_of_four() {
-    let module = module_of(|b| {
-        let float = b.type_float(32, None);
-        let eight = b.type_vector(float, 8);
-        let one = b.constant_bit32(float, 1.0_f32.to_bits());
-        let ones = b.constant_composite(eight, [one; 8]);
-        let k = function(b, &[eight], |b, parameters| {
-            b.dot(float, None, parameters[0], ones).unwrap();
-        });
-        vec![(k, "k")]
-    });
-    let text = emit(&module).unwrap();
-    assert!(text.contains(".lo) + dot(") && text.contains(", ((float8)("), "{text}");
-}
-
-#[test]
 fn functions_that_are_needed_too_often_or_call_too_deep_are_refused() {
     let often = module_of(|b| {
         let (void, set) = (b.type_void(), b.ext_inst_import("NonSemantic.Words"));
@@ -505,60 +434,6 @@ fn functions_that_are_needed_too_often_or_call_too_deep_are_refused() {
         vec![(last, "k")]
     });
     refused(&deep, "calls nested deeper than 64 levels");
-}
-
-/// Linkage names with their kinds.
-const LINKAGES: [(&str, LinkageType); 4] = [
-    ("tone", LinkageType::Import),
-    ("shade", LinkageType::Export),
-    ("shared", LinkageType::LinkOnceODR),
-    ("k", LinkageType::Export),
-];
-
-/// Returns a module with functions of all linkages. The function of its kernel is exported under its name.
-fn linked_module() -> Vec<u8> {
-    module_of(|b| {
-        let float = b.type_float(32, None);
-        let of_float = b.type_function(float, [float]);
-        let import = b.begin_function(float, None, FunctionControl::NONE, of_float).unwrap();
-        b.function_parameter(float).unwrap();
-        b.end_function().unwrap();
-        let caller = |b: &mut Builder| {
-            let id = b.begin_function(float, None, FunctionControl::INLINE, of_float).unwrap();
-            let x = b.function_parameter(float).unwrap();
-            b.begin_block(None).unwrap();
-            let result = b.function_call(float, None, import, [x]).unwrap();
-            b.ret_value(result).unwrap();
-            b.end_function().unwrap();
-            id
-        };
-        let (export, mergeable) = (caller(b), caller(b));
-        let kernel = function(b, &[], |_, _| {});
-        for (id, (name, linkage)) in [import, export, mergeable, kernel].into_iter().zip(LINKAGES) {
-            let operands = [Operand::LiteralString(name.into()), Operand::LinkageType(linkage)];
-            b.decorate(id, Decoration::LinkageAttributes, operands);
-        }
-        vec![(kernel, "k")]
-    })
-}
-
-#[test]
-fn objects_keep_the_names_that_they_share() {
-    let module = linked_module();
-    let text = object(&Module::parse(&*module).unwrap(), &[]).unwrap().code;
-    for line in [
-        "\nfloat tone(float v",
-        "\nfloat shade(float v",
-        "\n__attribute__((weak)) float shared(float v",
-        " = tone(v",
-        "\nkernel void k(void)",
-    ] {
-        assert!(text.contains(line), "{line:?} is not in: {text}");
-    }
-    assert_eq!(text.matches("tone(").count(), 3, "declared once, called twice: {text}");
-    // A whole program has only what its kernels reach.
-    let text = emit(&module).unwrap();
-    assert!(!text.contains("shade") && !text.contains("tone"), "{text}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) struct Claim {
 enum Expected {
     Once,
     Never,
-    /// So many times.
+    /// Exactly this number of times.
     Times(usize),
 }
 

@@ -1,4 +1,5 @@
-//! Accesses of the kernels that `tests/data/README.md` describes, optimised and not.
+//! Accesses of the kernels that `tests/data/README.md` describes, where more than the list of accesses matters. The lists
+//! are cases in `tests/files/analysis`.
 
 #![allow(clippy::unwrap_used)]
 

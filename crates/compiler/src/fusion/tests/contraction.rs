@@ -18,14 +18,6 @@ fn products_then_sums() -> Plan {
 }
 
 #[test]
-fn kernels_fused_from_launches_that_forbid_contraction_forbid_it() {
-    for bytes in ALL {
-        let (_, text) = fused(bytes, &products_then_sums());
-        assert!(text.contains("ContractionOff"), "{text}");
-    }
-}
-
-#[test]
 fn contraction_is_disabled_where_fusion_joins_products_and_sums() {
     for bytes in ALL {
         let module = contracting(bytes);
@@ -168,17 +160,4 @@ fn operations_that_differ_for_vectors_are_kept_separate_or_unfused() {
     // So few work-items that they cannot do the work of the others.
     plan.slots[1].range = NdRange::from(NdSize::from(3));
     assert_alone(ESTIMATES[0], plan, "`estimated` calculates estimates");
-}
-
-#[test]
-fn scalars_used_by_estimates_stay_arguments() {
-    for bytes in ESTIMATES {
-        let mut plan = plan(&[("by_scalar", vec![buffer(0), int(4)])], 64, &[]);
-        let place = Place { slot: 0, argument: 1 };
-        assert_eq!(fuse_in(bytes, &plan, Trust::ProofOnly).injected, BTreeSet::from([place]));
-        plan.target.separate_functions = true;
-        let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
-        assert!(outcome.fused.is_ok() && outcome.injected.is_empty());
-        assert_eq!(outcome.constants, BTreeSet::from([place]));
-    }
 }

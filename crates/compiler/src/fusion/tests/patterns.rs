@@ -1,4 +1,4 @@
-//! Indexes, calculated as programs commonly calculate them.
+//! Loops of a kernel over a memory that it also writes.
 
 use super::*;
 

@@ -1,5 +1,4 @@
-//! Kernels that compilers seldom produce: with accesses to whole values that skip some of the bytes, and with
-//! decorations that are given by groups of ids.
+//! Kernels that compilers seldom produce, such as those with decorations that are given by groups of ids.
 
 use kiln_spirv::edit::Stream;
 use rspirv::binary::Assemble;
@@ -12,50 +11,6 @@ use rspirv::spirv::{
 use super::*;
 
 const RARE: &[u8] = include_bytes!("../../../../../tests/data/rare.spv");
-
-/// Asserts that a memory that two launches use is kept in no variable.
-#[track_caller]
-fn assert_in_memory(launches: &[Launch], why: &str) {
-    let plan = plan(launches, 64, &[]);
-    let outcome = fuse_in(RARE, &plan, Trust::ProofOnly);
-    let fused = outcome.fused.unwrap();
-    valid(&fused);
-    assert_eq!(outcome.judgements[0].promotion.as_ref().unwrap_err(), why);
-}
-
-#[test]
-fn bytes_that_a_store_skips_are_read_from_memory() {
-    let why = |kernel| {
-        format!("`{kernel}` reads `src`, but not all of these bytes are certainly written before")
-    };
-    let filled = ("filled", vec![buffer(0), float(1.5)]);
-    let fourth = ("fourth", vec![buffer(0), buffer(1)]);
-    assert_in_memory(&[filled, fourth.clone()], &why("fourth"));
-    assert_in_memory(&[("arrays", vec![buffer(0), float(1.5)]), fourth], &why("fourth"));
-    let byte = ("byte", vec![buffer(0), buffer(1)]);
-    assert_in_memory(&[("padded", vec![buffer(0)]), byte], &why("byte"));
-}
-
-#[test]
-fn bytes_that_a_later_store_skips_are_written() {
-    let fourths = ("fourths", vec![buffer(0), float(0.5)]);
-    let filled = ("filled", vec![buffer(0), float(1.5)]);
-    assert_in_memory(&[fourths, filled], "its contents may be read later");
-}
-
-#[test]
-fn bytes_that_a_store_skips_are_not_local() {
-    let launches =
-        [("filled", vec![buffer(0), float(1.5)]), ("fourth", vec![buffer(0), buffer(1)])];
-    let forms = BTreeMap::from([(Memory(0), Internalization::Local)]);
-    let plan = Plan { forms, ..grouped(&launches, &[0]) };
-    let outcome = fuse_in(RARE, &plan, Trust::ProofOnly);
-    assert_eq!(
-        outcome.judgements[0].locality.as_ref().unwrap_err(),
-        "`filled` writes `x` in a way that only global memory supports"
-    );
-    assert!(outcome.fused.unwrap().internalized.is_empty());
-}
 
 #[test]
 fn a_variable_has_the_alignment_of_its_accesses() {
