@@ -24,7 +24,8 @@ pub(super) struct Directive {
 impl Directive {
     /// Returns the directive as it was given, for the results.
     pub(super) fn echo(&self) -> String {
-        let mut echo = format!("> {} {}\n", self.word, self.rest);
+        let first = format!("> {} {}", self.word, self.rest);
+        let mut echo = format!("{}\n", first.trim_end());
         for line in &self.body {
             echo += &format!(">   {line}\n");
         }
