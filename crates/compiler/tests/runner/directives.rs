@@ -22,6 +22,21 @@ pub(super) struct Directive {
 }
 
 impl Directive {
+    /// Returns what is wrong if lines belong to the directive that it has no use for.
+    fn misplaced(&self) -> Option<String> {
+        let Self { line, word, .. } = self;
+        let (has_launches, has_result) = match word.as_str() {
+            "fuse" | "partition" => (true, true),
+            "clang" | "module" => (false, false),
+            _ => (false, true),
+        };
+        if !has_launches && !self.body.is_empty() {
+            return Some(format!("line {line}: no indented lines belong to `{word}`"));
+        }
+        let is_claimed = !has_result && !self.claims.is_empty();
+        is_claimed.then(|| format!("line {line}: `{word}` has no result that a claim is about"))
+    }
+
     /// Returns the directive as it was given, for the results.
     pub(super) fn echo(&self) -> String {
         let first = format!("> {} {}", self.word, self.rest);
@@ -71,9 +86,12 @@ pub(super) fn parse(text: &str, language: Language) -> Result<Vec<Directive>, St
             }),
         }
     }
-    match directives.is_empty() {
-        true => Err("there is no directive".to_owned()),
-        false => Ok(directives),
+    if directives.is_empty() {
+        return Err("there is no directive".to_owned());
+    }
+    match directives.iter().find_map(Directive::misplaced) {
+        Some(why) => Err(why),
+        None => Ok(directives),
     }
 }
 

@@ -82,6 +82,8 @@ fn malformed_directives_fail(folder: &Path) -> Result<(), String> {
         ("emit text", "`text` is not a constant"),
         ("emit\ncount many times", "count NUMBER TEXT"),
         ("  emit", "no directive is above"),
+        ("emit\n  saxpy(2.0, x, y)", "no indented lines belong to `emit`"),
+        ("module saxpy.spv\nlacks x", "`module` has no result"),
     ] {
         write(folder, "a.case", &format!("# A comment.\n{text}\n"))?;
         let is_above = text.starts_with(' ') || text.contains("many");
