@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use kiln_compiler::fusion::{
     self, Argument, Examinations, Fused, FusionForm, FusionReport, Image, Internalization, Memory,
@@ -21,6 +22,10 @@ use super::program::{Program, failure};
 
 /// Length in bytes of buffers whose length is not stated.
 const LENGTH: usize = 4096;
+
+/// Whether this system has spirv-val.
+static HAS_VALIDATOR: LazyLock<bool> =
+    LazyLock::new(|| has_tool("spirv-val", &["spirv-val", "--version"]));
 
 /// Code of a fused kernel that claims are about.
 #[derive(Clone, Copy)]
@@ -87,7 +92,7 @@ fn in_form(program: &Program, request: &Request, form: FusionForm) -> Result<Out
     shown += &describe(fused);
     shown += &bounds_of(program, request, fused)?;
     let bytes = fused.module.assemble();
-    if request.is_validated && has_tool("spirv-val", &["spirv-val", "--version"]) {
+    if request.is_validated && *HAS_VALIDATOR {
         validate(&bytes).map_err(|why| format!("the fused module is not valid: {why}"))?;
     }
     Ok(Outcome { shown, code: code(&bytes, request.code)? })
