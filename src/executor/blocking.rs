@@ -129,14 +129,17 @@ fn max_threads() -> usize {
 pub(crate) async fn run_blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let permit =
-        FilePermit::acquire().await.map_err(|error| no_thread_error().with_source(error))?;
-    let call = move || {
-        let output = call();
-        drop(permit);
-        output
+    let begin = async {
+        let permit = FilePermit::acquire().await?;
+        let call = move || {
+            let output = call();
+            drop(permit);
+            output
+        };
+        io::Result::Ok(blocking::unblock(|| catch_panic(call)))
     };
-    blocking::unblock(|| catch_panic(call)).await
+    let begun = run_apart(begin).await.flatten();
+    begun.map_err(|error| no_thread_error().with_source(error))?.await
 }
 
 /// Runs a call that blocks on files, and whose end nobody waits for, on another thread. Without a thread, the call does
@@ -160,6 +163,25 @@ pub(crate) async fn run_quickly(call: impl FnOnce() + Send + 'static) {
     blocking::unblock(call).await;
 }
 
+/// Runs a future that makes calls on files on Kiln's own thread, from the first poll of the returned one on. It goes on
+/// whether or not the returned one is polled again: while a future that was given a permit, or is next to be given one,
+/// is not polled, other calls would wait for it.
+///
+/// # Errors
+///
+/// If there is no thread, or if the future panics.
+pub(super) async fn run_apart<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, output) = oneshot::channel();
+    let run = async {
+        // The receiver may be dropped already.
+        let _ = sender.send(future.await);
+    };
+    BACKGROUND.spawn(run).map_err(io::Error::other)?;
+    output.await.map_err(|_| io::Error::other("the calls on files panicked"))
+}
+
 /// Runs a future that makes calls on files to its end. Without a thread, the future is dropped.
 pub(crate) fn run_in_background(future: impl Future<Output = ()> + Send + 'static) {
     if let Err(error) = BACKGROUND.spawn(future) {
@@ -171,6 +193,7 @@ pub(crate) fn run_in_background(future: impl Future<Output = ()> + Send + 'stati
 mod tests {
     use std::thread;
 
+    use futures::FutureExt;
     use futures::executor::block_on;
 
     use super::*;
@@ -182,6 +205,29 @@ mod tests {
         let there =
             block_on(run_blocking(|| Ok(thread::current().id()))).expect("there is a thread");
         assert_ne!(here, there);
+    }
+
+    #[test]
+    fn calls_that_are_not_polled_delay_no_others() {
+        let run = || {
+            let (gate, closed) = mpsc::channel::<()>();
+            (gate, run_blocking(move || Ok(closed.recv().is_err())))
+        };
+        // All permits are taken by calls that run until their gates are dropped, and more calls wait.
+        let calls: Vec<_> = (0..CALLS + 4).map(|_| run()).collect();
+        let (gates, mut calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().map(|(gate, call)| (gate, Box::pin(call))).unzip();
+        for call in &mut calls {
+            assert!(call.as_mut().now_or_never().is_none());
+        }
+        let last = thread::spawn(|| block_on(run_blocking(|| Ok(7))));
+        while PERMITS.try_acquire_arc().is_some() {
+            thread::yield_now();
+        }
+        drop(gates);
+        // None of the calls before it is polled again.
+        assert_eq!(last.join().expect("it does not panic").expect("there is a thread"), 7);
+        drop(calls);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::blocking::run_apart;
 use super::{FilePermit, run_in_background};
 use crate::process;
 
@@ -23,13 +24,29 @@ impl<T: Send + 'static> Completed<T> {
     }
 }
 
-/// Makes calls on files, which hold a permit until they have ended. If the future is dropped, they go on in the
-/// background.
+/// Makes calls on files, which hold a permit until they have ended. They run on Kiln's own thread, from the first poll of
+/// the future on, and go on if it is dropped, or not polled again.
+///
+/// # Errors
+///
+/// From the future: the system's, if it cannot start the threads, and another one if the calls panic.
+pub(crate) async fn on_files<T, F>(
+    calls: impl FnOnce(FilePermit) -> F + Send + 'static,
+) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send,
+{
+    run_apart(on_files_in_task(calls)).await.flatten()
+}
+
+/// Like [`on_files`], without the way to Kiln's thread, for tasks that poll the future whenever it is woken. Other calls
+/// may wait for one that is not polled.
 ///
 /// # Errors
 ///
 /// From the future: the system's, if it cannot start the threads.
-pub(crate) fn on_files<T, F>(
+pub(crate) fn on_files_in_task<T, F>(
     calls: impl FnOnce(FilePermit) -> F + Send + 'static,
 ) -> Completed<io::Result<T>>
 where

@@ -24,7 +24,7 @@ use crate::sync::{ignore_poison, lock};
 pub(crate) use blocking::{
     FilePermit, run_blocking, run_blocking_detached, run_in_background, run_quickly,
 };
-pub(crate) use completed::{Completed, on_files};
+pub(crate) use completed::{Completed, on_files, on_files_in_task};
 pub(crate) use pool::{Pool, Priority};
 pub(crate) use timer::{Pause, pause};
 

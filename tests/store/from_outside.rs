@@ -6,11 +6,12 @@ use std::future::poll_fn;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::FutureExt;
 use futures::executor::block_on;
 use futures::io::{AsyncRead, AsyncWrite, Cursor};
 use futures::stream::StreamExt;
@@ -261,4 +262,19 @@ fn lists_that_are_dropped_half_way_leave_the_store_unchanged() {
         drop((entries, results));
         assert_eq!(assert_is_whole(directory.path(), &store), 6);
     }
+}
+
+#[test]
+fn operations_that_are_not_polled_delay_no_others() {
+    let (_directory, store) = store_with(6);
+    let mut checks: Vec<_> = (0..32).map(|_| store.verify()).collect();
+    for check in &mut checks {
+        // Polled once, and kept.
+        let _ = check.next().now_or_never();
+    }
+    let (sender, listed) = mpsc::channel();
+    let other = store.clone();
+    thread::spawn(move || sender.send(stores::entries(&other).len()));
+    assert_eq!(listed.recv_timeout(HANGS), Ok(6));
+    drop(checks);
 }

@@ -17,7 +17,7 @@ use super::layout::{self, Address};
 use super::lock::{self, BackgroundLock, Try};
 use super::{asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{FilePermit, on_files, pause, run_in_background};
+use crate::executor::{FilePermit, on_files_in_task, pause, run_in_background};
 use crate::process::file::is_not_regular;
 
 /// Size in bytes of an entry that is verified without a thread of its own.
@@ -106,7 +106,7 @@ impl Store {
         F: Future<Output = T> + Send,
     {
         let room = self.room_to_look_up().await?;
-        let work = on_files(move |permit| async move {
+        let work = on_files_in_task(move |permit| async move {
             let _room = room;
             calls(permit).await
         });
