@@ -262,6 +262,25 @@ pub fn ids(
     Ok(())
 }
 
+/// Calls `found` with every id that an instruction names, besides the id and the type of its result.
+///
+/// # Errors
+///
+/// Fails like [`ids`]. `found` may have been called before the error is returned.
+pub fn operand_ids(
+    instruction: &Instruction<'_>,
+    context: &impl Context,
+    mut found: impl FnMut(u32),
+) -> Result<()> {
+    ids(instruction, context, |at, role| {
+        if role == Role::Operand
+            && let Some(id) = instruction.word(at)
+        {
+            found(id);
+        }
+    })
+}
+
 /// Walk over the operands of an instruction.
 struct Walk<'a, 'm, C, F> {
     instruction: &'a Instruction<'m>,

@@ -110,17 +110,12 @@ pub(crate) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
 /// not, because each can have a `SpecId` of its own; variables are not, either.
 pub(crate) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
     let op = instruction.op()?;
-    let is_constant = matches!(
-        op,
-        Op::Undef
-            | Op::ConstantTrue
-            | Op::ConstantFalse
-            | Op::Constant
-            | Op::ConstantComposite
-            | Op::ConstantSampler
-            | Op::ConstantNull
-    );
-    (is_constant || Shape::of(instruction.opcode()).is_type).then_some(op)
+    let is_interned = match instruction.row() {
+        Some(row) => row.global.is_interned(),
+        // No type may be declared twice (2.8), even one that is carried only.
+        None => Shape::of(instruction.opcode()).is_type,
+    };
+    is_interned.then_some(op)
 }
 
 /// Properties that distinguish types and constants with equal operands: decorations and names of structs.

@@ -9,8 +9,8 @@
 //! accepted like any other.
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
-//! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Analyses know the
-//! meaning of [`instructions`], of [`functions`] of OpenCL, of [`decorations`], and of [storage classes and built-in
+//! definition and use ([`index`]), following the specification's grammar ([`grammar`]). The operands of an instruction
+//! are read by name ([`table`]). Analyses know the meaning of [`instructions`], of [`functions`] of OpenCL, of [`decorations`], and of [storage classes and built-in
 //! variables](meaning). Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions
 //! become imports ([`remove`]), functions and kernels get names that Kiln made ([`names`]), and several modules are
 //! linked into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the source ([`lines`]).
@@ -52,6 +52,7 @@ mod requirements;
 mod signature;
 mod sizes;
 mod stream;
+mod table;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -86,16 +87,18 @@ pub use widen::widen_vectors;
 
 /// Items to read and rewrite modules with.
 pub mod edit {
-    pub use super::grammar::{Context, ExtendedSet, Role, ids};
+    pub use super::grammar::{Context, ExtendedSet, Role, ids, operand_ids};
     pub use super::index::{Definitions, Location, located};
-    pub use super::instructions::{
-        Domain, Effect, Meaning, Types, Value, is_atomic, precedes_code,
-    };
+    pub use super::instructions::{Domain, Effect, Meaning, Types, Value};
     pub use super::intern::Interner;
     pub use super::merge::complete_interfaces;
     pub use super::module::{Function, Linkage, Section};
     pub use super::prune::References;
     pub use super::stream::{Stream, literal_words, string_words};
+    pub use super::table::{
+        Access, Address, Cases, Class, Evaluation, Format, Global, ImageOperands, List, Pairs, Row,
+        Text, View, is_atomic, row,
+    };
     pub use super::words::{Instruction, OPCODES, Words, invalid};
 }
 

@@ -6,6 +6,7 @@ use rspirv::spirv::{Decoration, LinkageType, Op, StorageClass};
 
 use super::grammar::ExtendedSet;
 use super::stream::Stream;
+use super::table::Class;
 use super::words::{Header, Instruction, Word};
 use crate::error::{Error, Result};
 
@@ -70,15 +71,12 @@ impl Section {
             Op::String | Op::Source | Op::SourceContinued | Op::SourceExtension => Self::Sources,
             Op::Name | Op::MemberName => Self::Names,
             Op::ModuleProcessed => Self::ModuleProcessed,
-            Op::Decorate
-            | Op::DecorateId
-            | Op::DecorateString
-            | Op::MemberDecorate
-            | Op::MemberDecorateString
-            | Op::DecorationGroup
-            | Op::GroupDecorate
-            | Op::GroupMemberDecorate => Self::Annotations,
-            _ => Self::Globals,
+            _ => match instruction.class() {
+                Some(Class::Decoration | Class::MemberDecoration | Class::DecorationGroup) => {
+                    Self::Annotations
+                }
+                _ => Self::Globals,
+            },
         })
     }
 

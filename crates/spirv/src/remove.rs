@@ -6,6 +6,7 @@ use rspirv::spirv::{Decoration, LinkageType, Op};
 
 use super::module::{Function, Linkage, Module, Section};
 use super::stream::{Stream, string_words};
+use super::table::Class;
 use super::words::Instruction;
 use crate::error::{Error, Result};
 
@@ -97,14 +98,7 @@ fn declare_variables(module: &mut Module, removed: &HashSet<u32>) {
 fn declare_functions(module: &mut Module, removed: &HashSet<u32>) -> HashSet<u32> {
     let mut dead = HashSet::new();
     for function in module.functions.iter_mut().filter(|known| removed.contains(&known.id)) {
-        let is_body = |i: &Instruction<'_>| {
-            !matches!(
-                i.op(),
-                Some(
-                    Op::Line | Op::NoLine | Op::Function | Op::FunctionParameter | Op::FunctionEnd
-                )
-            )
-        };
+        let is_body = |i: &Instruction<'_>| !i.class().is_some_and(Class::is_frame);
         dead.extend(function.body.iter().filter(is_body).filter_map(|i| i.result()));
         let mut has_body = false;
         function.body.retain(|instruction| {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use rspirv::spirv::{AccessQualifier, AddressingModel, BuiltIn, Capability, Decoration, Op, Scope};
 
+use super::table::Class;
 use super::words::{Header, Instruction, Instructions};
 
 /// Feature that not every device or device compiler has.
@@ -141,7 +142,7 @@ impl Reader {
                 needs_subgroups.then_some(Demand::Subgroups)
             }
             _ => self
-                .long_atomic_feature(op, instruction)
+                .long_atomic_feature(instruction)
                 .or_else(|| self.group_feature(op, instruction))
                 .or_else(|| self.half_feature(instruction)),
         }
@@ -152,22 +153,10 @@ impl Reader {
         is_half.then_some(Demand::Half)
     }
 
-    fn long_atomic_feature(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
-        let demand = match op {
-            Op::AtomicExchange
-            | Op::AtomicCompareExchange
-            | Op::AtomicIIncrement
-            | Op::AtomicIDecrement
-            | Op::AtomicIAdd
-            | Op::AtomicISub => Demand::LongAtomics,
-            Op::AtomicLoad
-            | Op::AtomicSMin
-            | Op::AtomicUMin
-            | Op::AtomicSMax
-            | Op::AtomicUMax
-            | Op::AtomicAnd
-            | Op::AtomicOr
-            | Op::AtomicXor => Demand::ExtendedLongAtomics,
+    fn long_atomic_feature(&self, instruction: &Instruction<'_>) -> Option<Demand> {
+        let demand = match instruction.class()? {
+            Class::LongAtomic => Demand::LongAtomics,
+            Class::ExtendedAtomic => Demand::ExtendedLongAtomics,
             _ => return None,
         };
         self.longs.contains(&instruction.result_type()?).then_some(demand)
@@ -175,22 +164,11 @@ impl Reader {
 
     /// Returns the feature of a group function, which all work-items of a group call together.
     fn group_feature(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
-        let scope = match op {
-            Op::GroupAll
-            | Op::GroupAny
-            | Op::GroupBroadcast
-            | Op::GroupIAdd
-            | Op::GroupFAdd
-            | Op::GroupFMin
-            | Op::GroupUMin
-            | Op::GroupSMin
-            | Op::GroupFMax
-            | Op::GroupUMax
-            | Op::GroupSMax => self.constants.get(&instruction.word(2)?)?,
-            _ => {
-                let needs_subgroups = SUBGROUPS.iter().any(|ops| ops.contains(&(op as u32)));
-                return needs_subgroups.then_some(Demand::Subgroups);
-            }
+        let scope = if instruction.class() == Some(Class::Group) {
+            self.constants.get(&instruction.word(2)?)?
+        } else {
+            let needs_subgroups = SUBGROUPS.iter().any(|ops| ops.contains(&(op as u32)));
+            return needs_subgroups.then_some(Demand::Subgroups);
         };
         match Scope::from_u32(*scope)? {
             Scope::Subgroup => Some(Demand::Subgroups),

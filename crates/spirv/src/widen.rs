@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Capability, Decoration, Op};
 
-use super::instructions::precedes_code;
 use super::intern::Interner;
 use super::module::{Function, Module, Section};
 use super::stream::Stream;
+use super::table::Class;
 use super::words::Instruction;
 use crate::error::Result;
 
@@ -102,7 +102,7 @@ impl Widening<'_> {
         let (mut new, mut parameters) = (Stream::default(), Stream::default());
         let (mut result, mut is_head) = (None, true);
         for i in body.iter() {
-            let is_first = precedes_code(&i);
+            let is_first = i.class().is_some_and(Class::precedes_code);
             if is_head && !is_first {
                 is_head = false;
                 new.append(&parameters);

@@ -4,7 +4,7 @@
 //! alignment. For another part, the kernel is given the memory from the multiple before it on, and the number of
 //! bytes from there to the part as a parameter of its own.
 
-use kiln_spirv::edit::{Instruction, Interner, Section, Stream, precedes_code};
+use kiln_spirv::edit::{Class, Instruction, Interner, Section, Stream};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, Op};
 
@@ -39,7 +39,7 @@ pub(super) fn add_offsets(module: &mut Module, kernel: &Kernel, positions: &[usi
         let parameter = declaration.parameters.get_mut(position).filter(|_| is_buffer);
         let Some(parameter) = parameter else { return Err(missing_slice_error(kernel)) };
         let (own, ty) = *parameter;
-        let class = module.definitions().get(ty).and_then(|ty| ty.word(1));
+        let class = module.definitions().get(ty).and_then(|ty| ty.storage_class());
         let Some(class) = class else { return Err(missing_slice_error(kernel)) };
         let bytes = interner.type_id(module, Op::TypePointer, &[class, byte])?;
         let (given, offset) = (module.fresh_id()?, module.fresh_id()?);
@@ -51,7 +51,7 @@ pub(super) fn add_offsets(module: &mut Module, kernel: &Kernel, positions: &[usi
     let mut new = Stream::default();
     let mut is_moved = false;
     for i in body.iter() {
-        if !precedes_code(&i) && !std::mem::replace(&mut is_moved, true) {
+        if !i.class().is_some_and(Class::precedes_code) && !std::mem::replace(&mut is_moved, true) {
             new.append(&moves);
         }
         if !declaration.rewrite(&i, module, &mut interner, &mut new)? {
@@ -69,7 +69,7 @@ pub(super) fn alignment(kernel: &Kernel, position: usize) -> usize {
     let function = kernel.module.functions.iter().find(|known| known.id == kernel.function);
     let parameters = function.map(|function| Declaration::of(&function.body).parameters);
     let ty = parameters.as_ref().and_then(|all| Some(all.get(position)?.1));
-    let pointee = ty.and_then(|ty| definitions.get(ty)?.word(2));
+    let pointee = ty.and_then(|ty| definitions.get(ty)?.pointee());
     let layout = pointee.and_then(|pointee| {
         Layouts::of(&kernel.module, &definitions).get(pointee).map(|layout| layout.align)
     });
@@ -102,7 +102,7 @@ fn rename(module: &mut Module, from: u32, to: u32) {
     for section in [Section::Names, Section::Annotations] {
         let mut new = Stream::default();
         for i in module.section(section).iter() {
-            let is_own = i.word(0) == Some(from) && names_its_target(&i);
+            let is_own = i.target() == Some(from) && names_its_target(&i);
             match i.op().filter(|_| is_own) {
                 Some(op) => new.push(op, [to].into_iter().chain(i.words_from(1))),
                 None => new.push_instruction(&i),
@@ -114,7 +114,7 @@ fn rename(module: &mut Module, from: u32, to: u32) {
 
 /// Returns whether the first operand of an annotation is the id that it is about.
 fn names_its_target(i: &Instruction<'_>) -> bool {
-    matches!(i.op(), Some(Op::Name | Op::Decorate | Op::DecorateId | Op::DecorateString))
+    i.op() == Some(Op::Name) || i.class() == Some(Class::Decoration)
 }
 
 fn missing_slice_error(kernel: &Kernel) -> Error {
