@@ -23,12 +23,12 @@ pub(crate) struct BuiltInType {
 impl BuiltInType {
     pub(crate) fn of(module: &Module, variable: u32) -> Option<Self> {
         let definitions = module.definitions();
-        let ty = definitions.type_of(variable)?.word(2)?;
-        let defined = definitions.get(ty)?;
-        let is_vector = defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3);
-        let component = if is_vector { defined.word(1)? } else { ty };
+        let ty = definitions.type_of(variable)?.pointee()?;
+        let vector = definitions.get(ty)?.vector().filter(|(_, count)| *count == 3);
+        let (is_vector, component) =
+            (vector.is_some(), vector.map_or(ty, |(component, _)| component));
         let int = definitions.get(component).filter(|i| i.op() == Some(Op::TypeInt))?;
-        let width = int.word(1).filter(|width| matches!(width, 32 | 64))?;
+        let width = int.width().filter(|width| matches!(width, 32 | 64))?;
         Some(Self { ty, component, width, is_vector })
     }
 

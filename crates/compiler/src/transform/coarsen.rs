@@ -15,7 +15,7 @@
 
 use std::collections::HashSet;
 
-use kiln_spirv::edit::{Instruction, Interner, Role, Stream, ids};
+use kiln_spirv::edit::{Class, Instruction, Interner, Stream, View, operand_ids};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{BuiltIn, Op};
 
@@ -187,8 +187,8 @@ fn global_id(module: &Module) -> Option<u32> {
 
 /// Returns the type and the id of the result, if an instruction loads the whole variable.
 fn is_load(i: &Instruction<'_>, variable: u32) -> Option<(u32, u32)> {
-    let is_whole_load = i.op() == Some(Op::Load) && i.word(2) == Some(variable);
-    is_whole_load.then(|| i.word(0).zip(i.word(1))).flatten()
+    let is_whole_load = matches!(i.view(), View::Load { pointer, .. } if pointer == variable);
+    i.result_type().zip(i.result()).filter(|_| is_whole_load)
 }
 
 /// Returns whether the kernel is simple enough. It must load the global id as a whole, and of other built-in
@@ -220,14 +220,13 @@ fn is_simple(module: &Module) -> Result<bool> {
         let mut labels = HashSet::new();
         for i in function.body.iter() {
             labels.extend(i.result().filter(|_| i.op() == Some(Op::Label)));
-            let is_branch = matches!(i.op(), Some(Op::Branch | Op::BranchConditional | Op::Switch));
+            let is_branch = i.class() == Some(Class::Branch);
             let is_whole = variable.is_some_and(|variable| is_load(&i, variable).is_some());
             let mut is_simple = true;
-            ids(&i, &definitions, |word, role| {
-                let id = i.word(word).unwrap_or_default();
+            operand_ids(&i, &definitions, |id| {
                 let is_other_use = Some(id) == variable && !is_whole;
                 let is_back = is_branch && labels.contains(&id);
-                is_simple &= role != Role::Operand || !(is_other_use || is_back);
+                is_simple &= !(is_other_use || is_back);
             })?;
             if !is_simple {
                 return Ok(false);

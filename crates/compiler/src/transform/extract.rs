@@ -6,7 +6,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use kiln_spirv::edit::Context as _;
-use kiln_spirv::edit::{Definitions, ExtendedSet, Instruction, References, Section, Stream};
+use kiln_spirv::edit::{
+    Class, Definitions, ExtendedSet, Instruction, References, Section, Stream, View,
+};
 use kiln_spirv::{Error, ErrorKind, Module, Result};
 use rspirv::spirv::{Op, OpenclStd100Op};
 
@@ -107,10 +109,7 @@ const MAX_UNGROUPED: usize = 1 << 20;
 /// [`Unsupported`](kiln_spirv::ErrorKind::Unsupported) if the decorations of a member are unclear, or if the
 /// expanded annotations exceed the limit.
 pub(crate) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
-    let belongs_to_groups = |i: &Instruction<'_>| {
-        let op = i.op();
-        matches!(op, Some(Op::DecorationGroup | Op::GroupDecorate | Op::GroupMemberDecorate))
-    };
+    let belongs_to_groups = |i: &Instruction<'_>| i.class() == Some(Class::DecorationGroup);
     let annotations = module.section(Section::Annotations);
     if !annotations.iter().any(|i| belongs_to_groups(&i)) {
         return Ok(Cow::Borrowed(module));
@@ -119,59 +118,68 @@ pub(crate) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
     let mut group_decorations: HashMap<u32, Vec<_>> =
         groups.filter_map(|group| Some((group.result()?, Vec::new()))).collect();
     for i in annotations.iter().filter(|i| !belongs_to_groups(i)) {
-        if let Some(decorations) = i.word(0).and_then(|target| group_decorations.get_mut(&target)) {
+        if let Some(decorations) = i.target().and_then(|target| group_decorations.get_mut(&target))
+        {
             decorations.push(i);
         }
     }
     let mut plain = Stream::default();
     for i in annotations.iter() {
-        let target = i.word(0).unwrap_or_default();
-        let step = match i.op() {
-            Some(Op::DecorationGroup) => continue,
-            Some(Op::GroupDecorate) => 1,
-            Some(Op::GroupMemberDecorate) => 2,
+        match i.view() {
+            View::GroupDecorate { group, targets } => {
+                let targets = targets.iter().map(|id| vec![id]).collect();
+                expand_group((&i, group), targets, &group_decorations, &mut plain)?;
+            }
+            View::GroupMemberDecorate { group, targets } => {
+                let targets = targets.iter().map(|(id, member)| vec![id, member]).collect();
+                expand_group((&i, group), targets, &group_decorations, &mut plain)?;
+            }
+            _ if i.op() == Some(Op::DecorationGroup) => {}
+            _ if belongs_to_groups(&i) => {
+                return Err(Error::unsupported(format!(
+                    "the operands of {} are not known",
+                    i.name()
+                )));
+            }
             _ => {
-                if !group_decorations.contains_key(&target) {
+                if !i.target().is_some_and(|target| group_decorations.contains_key(&target)) {
                     plain.push_instruction(&i);
                 }
-                continue;
             }
-        };
-        expand_group(&i, step, &group_decorations, &mut plain)?;
+        }
     }
     let mut new = module.clone();
     *new.section_mut(Section::Annotations) = plain;
     let is_group =
-        |i: &Instruction<'_>| i.word(0).is_some_and(|id| group_decorations.contains_key(&id));
+        |i: &Instruction<'_>| i.target().is_some_and(|id| group_decorations.contains_key(&id));
     new.section_mut(Section::Names).retain(|i| !is_group(i));
     Ok(Cow::Owned(new))
 }
 
 /// Appends the decorations of a group to `plain`, for each target to which the instruction `i` applies the
-/// group. A target has `step` words: its id, and the number of the member if it is a member of a struct.
+/// group. A target has an id, and the number of the member if it is a member of a struct.
 fn expand_group(
-    i: &Instruction<'_>,
-    step: usize,
+    (i, group): (&Instruction<'_>, u32),
+    targets: Vec<Vec<u32>>,
     group_decorations: &HashMap<u32, Vec<Instruction<'_>>>,
     plain: &mut Stream,
 ) -> Result<()> {
-    let group = i.word(0).unwrap_or_default();
     let refuse = |why: &str| {
         let name = i.name();
         Error::unsupported(format!("{name} of the module, for the id {group}, {why}"))
     };
     let decorations =
         group_decorations.get(&group).ok_or_else(|| refuse("does not name a decoration group"))?;
-    let targets: Vec<_> = i.words_from(1).collect();
-    for target in targets.chunks(step) {
+    for target in targets {
         if group_decorations.contains_key(&target[0]) {
             return Err(refuse("has a decoration group among its targets"));
         }
         for decoration in decorations {
-            let op = match (decoration.op(), step) {
-                (Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)), 1) => op,
-                (Some(Op::Decorate), _) => Op::MemberDecorate,
-                (Some(Op::DecorateString), _) => Op::MemberDecorateString,
+            let is_of_id = decoration.class() == Some(Class::Decoration);
+            let op = match (decoration.op(), target.len()) {
+                (Some(op), 1) if is_of_id => op,
+                (Some(Op::Decorate), 2) => Op::MemberDecorate,
+                (Some(Op::DecorateString), 2) => Op::MemberDecorateString,
                 _ => return Err(refuse("applies a decoration that is not valid for members")),
             };
             plain.push(op, target.iter().copied().chain(decoration.words_from(1)));
@@ -278,9 +286,9 @@ impl Kernel {
     pub(crate) fn prints(&self) -> bool {
         let definitions = self.module.definitions();
         let bodies = self.module.functions.iter().flat_map(|function| function.body.iter());
-        bodies.filter(|i| i.op() == Some(Op::ExtInst)).any(|i| {
-            let set = i.word(2).map(|import| definitions.extended_set(import));
-            set == Some(ExtendedSet::OpenClStd) && i.word(3) == Some(OpenclStd100Op::printf as u32)
+        bodies.filter_map(|i| i.extended()).any(|(set, function)| {
+            let set = definitions.extended_set(set);
+            set == ExtendedSet::OpenClStd && function == OpenclStd100Op::printf as u32
         })
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::edit::Context as _;
 use kiln_spirv::edit::{
-    Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, located,
+    Class, Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, View, located,
 };
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
@@ -77,11 +77,10 @@ impl<'m> Calls<'_, 'm> {
         let ids = self.parameters.iter().filter_map(|&at| ids.get(at).copied());
         let ids: HashSet<_> = ids.collect();
         let calls = located((0, &self.caller.body)).filter_map(|(location, i)| {
-            let callee = i.word(2).filter(|_| i.op() == Some(Op::FunctionCall))?;
-            let callee = *functions.get(&callee)?;
+            let callee = *functions.get(&i.called()?)?;
             let passes_buffer =
-                i.words_from(3).any(|argument| self.may_be_derived_from(&ids, argument));
-            let can_be_inlined = parameters_of(callee).count() == i.words_from(3).count()
+                i.arguments().any(|argument| self.may_be_derived_from(&ids, argument));
+            let can_be_inlined = parameters_of(callee).count() == i.arguments().count()
                 && callee.id != self.caller.id
                 && !callee.is_declaration();
             (passes_buffer && can_be_inlined && !is_fixed(callee.id))
@@ -94,7 +93,8 @@ impl<'m> Calls<'_, 'm> {
     fn may_be_derived_from(&self, parameters: &HashSet<u32>, value: u32) -> bool {
         let ty = self.definitions.type_of(value);
         let is_image = ty.as_ref().is_some_and(|ty| ty.op() == Some(Op::TypeImage));
-        let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
+        let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer));
+        let class = class.and_then(|ty| ty.storage_class());
         let may_be_buffer = [StorageClass::CrossWorkgroup, StorageClass::Generic];
         let is_buffer = class
             .and_then(StorageClass::from_u32)
@@ -108,7 +108,7 @@ impl<'m> Calls<'_, 'm> {
             match i.op() {
                 Some(Op::FunctionParameter) => return parameters.contains(&id),
                 Some(Op::Variable | Op::ConstantNull | Op::Undef) => return false,
-                Some(op) if is_address(op) => id = i.word(2).unwrap_or_default(),
+                Some(op) if is_address(op) => id = i.derived_from().unwrap_or_default(),
                 _ => return true,
             }
         }
@@ -160,7 +160,7 @@ impl<'m> Plan<'m> {
             let Some(&callee) = calls.get(&location.offset) else { continue };
             let mut inlined =
                 Inlined { callee, ids: HashMap::new(), copies: HashMap::new(), continuation: None };
-            for (parameter, argument) in parameters_of(callee).zip(i.words_from(3)) {
+            for (parameter, argument) in parameters_of(callee).zip(i.arguments()) {
                 if by_value.contains(&parameter) {
                     let copy = module.fresh_id()?;
                     inlined.copies.insert(parameter, copy);
@@ -174,8 +174,10 @@ impl<'m> Plan<'m> {
                 match i.op() {
                     Some(Op::Function | Op::FunctionParameter) => continue,
                     Some(Op::Label) => labels += 1,
-                    Some(Op::ReturnValue) => returned = i.word(0),
                     _ => {}
+                }
+                if let View::Return { value } = i.view() {
+                    returned = Some(value);
                 }
                 if let Some(id) = i.result() {
                     inlined.ids.insert(id, module.fresh_id()?);
@@ -208,10 +210,8 @@ impl<'m> Plan<'m> {
     fn decorate(&self, module: &mut Module) {
         let mut new = Stream::default();
         for i in module.section(Section::Annotations).iter() {
-            let Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)) = i.op() else {
-                continue;
-            };
-            let target = i.word(0).unwrap_or_default();
+            let op = i.op().filter(|_| i.class() == Some(Class::Decoration));
+            let (Some(op), Some(target)) = (op, i.target()) else { continue };
             for inlined in self.calls.values() {
                 let is_parameter = || parameters_of(inlined.callee).any(|known| known == target);
                 if let Some(&copy) = inlined.ids.get(&target).filter(|_| !is_parameter()) {
@@ -226,12 +226,10 @@ impl<'m> Plan<'m> {
 /// Returns the parameters that are structs passed by value.
 fn by_value(module: &Module) -> HashSet<u32> {
     let annotations = module.section(Section::Annotations).iter();
-    let by_value = annotations.filter(|i| {
-        i.op() == Some(Op::Decorate)
-            && i.word(1) == Some(Decoration::FuncParamAttr as u32)
-            && i.word(2) == Some(FunctionParameterAttribute::ByVal as u32)
-    });
-    by_value.filter_map(|i| i.word(0)).collect()
+    let attributes = annotations.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
+    let by_value =
+        attributes.filter(|(_, all)| all.get(0) == Some(FunctionParameterAttribute::ByVal as u32));
+    by_value.map(|(id, _)| id).collect()
 }
 
 /// Writer of the caller's new body.
@@ -291,7 +289,7 @@ impl<'m> Writer<'_, 'm> {
     ) -> Result<()> {
         let plan = self.plan;
         let id_of = |id: u32| plan.value(inlined.ids.get(&id).copied().unwrap_or(id));
-        for (parameter, argument) in parameters_of(inlined.callee).zip(call.words_from(3)) {
+        for (parameter, argument) in parameters_of(inlined.callee).zip(call.arguments()) {
             if let Some(&copy) = inlined.copies.get(&parameter) {
                 self.copy(module, parameter, (copy, plan.value(argument)), variables)?;
             }
@@ -299,9 +297,7 @@ impl<'m> Writer<'_, 'm> {
         let (mut block, mut returned, mut is_first) = (0, Vec::new(), true);
         for i in inlined.callee.body.iter() {
             match i.op() {
-                Some(
-                    Op::Function | Op::FunctionParameter | Op::FunctionEnd | Op::Line | Op::NoLine,
-                ) => {}
+                _ if i.class().is_some_and(Class::is_frame) => {}
                 Some(Op::ExtInst) if self.is_debug_info(&i) => {}
                 Some(Op::Label) => {
                     block = id_of(i.result().unwrap_or_default());
@@ -313,16 +309,19 @@ impl<'m> Writer<'_, 'm> {
                     }
                 }
                 Some(Op::Variable) => {
-                    let words: Vec<_> = i.words_from(0).map(id_of).collect();
-                    let [ty, id, _, initial @ ..] = words.as_slice() else { continue };
-                    variables.push(Op::Variable, [*ty, *id, StorageClass::Function as u32]);
-                    if let [initial, ..] = initial {
+                    let named = (i.result_type(), i.result(), i.variable());
+                    let (Some(ty), Some(id), Some((_, initial))) = named else { continue };
+                    let (ty, id) = (id_of(ty), id_of(id));
+                    variables.push(Op::Variable, [ty, id, StorageClass::Function as u32]);
+                    if let Some(initial) = initial {
                         // The variable gets its initial value anew in each call.
-                        self.new.push(Op::Store, [*id, *initial]);
+                        self.new.push(Op::Store, [id, id_of(initial)]);
                     }
                 }
                 Some(Op::Return | Op::ReturnValue) => {
-                    returned.extend(i.word(0).map(|value| [id_of(value), block]));
+                    if let View::Return { value } = i.view() {
+                        returned.push([id_of(value), block]);
+                    }
                     self.branch_to(inlined.continuation);
                 }
                 _ => self.new.push_renumbered(&i, self.definitions, |id, _| Ok(id_of(id)))?,
@@ -332,7 +331,8 @@ impl<'m> Writer<'_, 'm> {
         self.new.push(Op::Label, [continuation]);
         let void =
             |ty: u32| self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
-        if let (Some(ty), Some(result)) = (call.word(0).filter(|&ty| !void(ty)), call.result()) {
+        let ty = call.result_type().filter(|&ty| !void(ty));
+        if let (Some(ty), Some(result)) = (ty, call.result()) {
             match returned.as_slice() {
                 // The callee never returns.
                 [] => self.new.push(Op::Undef, [ty, result]),
@@ -362,7 +362,7 @@ impl<'m> Writer<'_, 'm> {
         variables: &mut Stream,
     ) -> Result<()> {
         let ty = self.definitions.type_of(parameter);
-        let ty = ty.and_then(|ty| Some((ty.result()?, ty.word(2)?)));
+        let ty = ty.and_then(|ty| Some((ty.result()?, ty.pointee()?)));
         let (pointer, pointee) = ty.ok_or_else(|| {
             Error::unsupported("a struct parameter that is passed by value has no type")
         })?;
@@ -374,7 +374,12 @@ impl<'m> Writer<'_, 'm> {
     }
 
     fn is_debug_info(&self, i: &Instruction<'_>) -> bool {
-        let set = i.word(2).map(|import| self.definitions.extended_set(import));
-        !matches!(set, Some(ExtendedSet::OpenClStd | ExtendedSet::GlslStd450))
+        let set = i.extended().map(|(import, _)| self.definitions.extended_set(import));
+        matches!(
+            set,
+            Some(
+                ExtendedSet::DebugInfo | ExtendedSet::OpenClDebugInfo100 | ExtendedSet::NonSemantic
+            )
+        )
     }
 }

@@ -1,8 +1,8 @@
 //! Lowering of a module to a version of SPIR-V that the device accepts.
 
-use kiln_spirv::edit::{Definitions, Instruction, Section};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section, View};
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{Capability, Decoration, ExecutionMode, LoopControl, MemoryAccess, Op};
+use rspirv::spirv::{Capability, Decoration, ExecutionMode, LoopControl, Op};
 
 /// Major and minor version.
 type Version = (u8, u8);
@@ -21,14 +21,14 @@ pub(crate) fn lower(module: &mut Module, most: Version) -> Result<()> {
     let extensions: Vec<_> = module
         .section(Section::Extensions)
         .iter()
-        .filter_map(|i| i.string(0).map(str::to_owned))
+        .filter_map(|i| i.text().map(str::to_owned))
         .collect();
     let has = |name: &str| extensions.iter().any(|extension| extension == name);
     if most < (1, 4) && !has(NO_WRAP) {
         // These decorations only permit optimisations.
         module.section_mut(Section::Annotations).retain(|i| {
-            let decoration = i.word(1).and_then(Decoration::from_u32);
-            !matches!(decoration, Some(Decoration::NoSignedWrap | Decoration::NoUnsignedWrap))
+            let only_permits = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
+            !only_permits.iter().any(|decoration| i.decoration(*decoration).is_some())
         });
     }
     let definitions = module.definitions();
@@ -57,12 +57,17 @@ fn needed(
     let op = i.op()?;
     let minor = match op {
         Op::Capability => {
-            let capability = Capability::from_u32(i.word(0)?)?;
+            let View::Capability { capability } = i.view() else { return None };
+            let capability = Capability::from_u32(capability)?;
             let minor = capability_minor(capability, has);
             return (minor > 0).then(|| ((1, minor), format!("the capability {capability:?}")));
         }
         Op::ExecutionMode | Op::ExecutionModeId => {
-            let mode = ExecutionMode::from_u32(i.word(1)?)?;
+            let (View::ExecutionMode { mode, .. } | View::ExecutionModeId { mode, .. }) = i.view()
+            else {
+                return None;
+            };
+            let mode = ExecutionMode::from_u32(mode)?;
             let minor = match mode {
                 ExecutionMode::Initializer
                 | ExecutionMode::Finalizer
@@ -74,13 +79,18 @@ fn needed(
             return (minor > 0).then(|| ((1, minor), format!("the execution mode {mode:?}")));
         }
         Op::Decorate | Op::MemberDecorate => {
-            let decoration = i.word(if op == Op::Decorate { 1 } else { 2 })?;
+            let (View::Decorate { decoration, .. } | View::MemberDecorate { decoration, .. }) =
+                i.view()
+            else {
+                return None;
+            };
             let decoration = Decoration::from_u32(decoration)?;
             let minor = u8::from(decoration == Decoration::MaxByteOffset);
             return (minor > 0).then(|| ((1, minor), format!("the decoration {decoration:?}")));
         }
         Op::LoopMerge => {
-            let control = LoopControl::from_bits_retain(i.word(2)?);
+            let View::LoopMerge { control, .. } = i.view() else { return None };
+            let control = LoopControl::from_bits_retain(control);
             let first = LoopControl::UNROLL | LoopControl::DONT_UNROLL;
             let second = first | LoopControl::DEPENDENCY_INFINITE | LoopControl::DEPENDENCY_LENGTH;
             // Higher bits belong to extensions.
@@ -104,28 +114,34 @@ fn needed(
         Op::DecorateId => 2,
         Op::CopyLogical | Op::PtrEqual | Op::PtrNotEqual | Op::PtrDiff => 4,
         Op::DecorateString | Op::MemberDecorateString if !has("SPV_GOOGLE_decorate_string") => 4,
-        Op::CopyMemory => copies_twice(i, 2),
-        Op::CopyMemorySized => copies_twice(i, 3),
+        // With operands for both sides, a copy needs SPIR-V 1.4.
+        Op::CopyMemory | Op::CopyMemorySized => match i.view() {
+            View::CopyMemory { source_access, .. }
+            | View::CopyMemorySized { source_access, .. }
+                if source_access.mask().is_some() =>
+            {
+                4
+            }
+            _ => 0,
+        },
         // Selecting whole composites by a scalar condition needs SPIR-V 1.4.
         Op::Select => {
-            let type_op = |id: u32| definitions.get(id).and_then(|ty| ty.op());
-            let condition = definitions.type_of(i.word(2)?)?.op();
-            let is_scalar =
-                |op| !matches!(op, Some(Op::TypeVector | Op::TypeStruct | Op::TypeArray));
-            if is_scalar(condition) && !is_scalar(type_op(i.result_type()?)) { 4 } else { 0 }
+            let View::Select { condition, .. } = i.view() else { return None };
+            let is_scalar = |ty: Option<Instruction<'_>>| {
+                ty.and_then(|ty| ty.class()) != Some(Class::Aggregate)
+            };
+            let condition = Some(definitions.type_of(condition)?);
+            if is_scalar(condition) && !is_scalar(definitions.get(i.result_type()?)) {
+                4
+            } else {
+                0
+            }
         }
         Op::TerminateInvocation => 6,
         _ if format!("{op:?}").starts_with("GroupNonUniform") => 3,
         _ => 0,
     };
     (minor > 0).then(|| ((1, minor), i.name()))
-}
-
-/// Returns the minor version that a copy needs: 4 if it has operands for both of its sides, else 0.
-fn copies_twice(i: &Instruction<'_>, at: usize) -> u8 {
-    let Some(access) = i.word(at).map(MemoryAccess::from_bits_retain) else { return 0 };
-    let own = 1 + usize::from(access.contains(MemoryAccess::ALIGNED));
-    if i.word(at + own).is_some() { 4 } else { 0 }
 }
 
 fn capability_minor(capability: Capability, has: &impl Fn(&str) -> bool) -> u8 {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use kiln_spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
+use kiln_spirv::edit::{Instruction, Linkage, Section, Stream, View, string_words};
 use kiln_spirv::{Error, ErrorKind, Input, Module, Options, Result, merge};
 use rspirv::spirv::{Capability, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
@@ -25,7 +25,8 @@ pub(crate) struct Whole {
 /// Declares that a module uses a capability.
 pub(crate) fn require(module: &mut Module, capability: Capability) {
     let capabilities = module.section_mut(Section::Capabilities);
-    if !capabilities.iter().any(|i| i.word(0) == Some(capability as u32)) {
+    let own = View::Capability { capability: capability as u32 };
+    if !capabilities.iter().any(|i| i.view() == own) {
         capabilities.push(Op::Capability, [capability as u32]);
     }
 }
@@ -58,14 +59,13 @@ impl Part {
         let words = words.into_iter().chain(string_words(&name));
         let annotations = module.section_mut(Section::Annotations);
         annotations.push(Op::Decorate, words.chain([LinkageType::Export as u32]));
-        let is_taken = |i: &Instruction<'_>| i.op() == Some(Op::Name) && i.string(1) == Some(&name);
+        let is_taken = |i: &Instruction<'_>| i.named().is_some_and(|(_, own)| own == name);
         module.section_mut(Section::Names).retain(|i| !is_taken(i));
         module.prune()?;
         inline(&mut module, function);
 
-        let variables = module.section(Section::Globals).iter();
-        let mut variables = variables.filter(|i| i.op() == Some(Op::Variable));
-        if variables.any(|i| i.word(2) == Some(StorageClass::CrossWorkgroup as u32)) {
+        let mut variables = module.section(Section::Globals).iter().filter_map(|i| i.variable());
+        if variables.any(|(class, _)| class == StorageClass::CrossWorkgroup as u32) {
             return Err(Error::unsupported(format!(
                 "`{kernel}` uses a global variable of its program, which the fused kernel would \
                  not share with other kernels"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln_spirv::edit::Section;
+use kiln_spirv::edit::{Section, View};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{ExecutionMode, Op};
 
@@ -17,13 +17,18 @@ impl Modes {
     pub(crate) fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
         let mut modes = BTreeSet::new();
         let instructions = module.section(Section::ExecutionModes).iter();
-        for mode in instructions.filter(|mode| mode.word(0) == Some(entry)) {
-            if mode.op() != Some(Op::ExecutionMode) {
-                return Err(Error::unsupported(format!(
-                    "`{kernel}` has an execution mode that depends on constants"
-                )));
+        for instruction in instructions {
+            match instruction.view() {
+                View::ExecutionMode { entry: own, mode, parameters } if own == entry => {
+                    modes.insert((mode, parameters.iter().collect()));
+                }
+                View::ExecutionModeId { entry: own, .. } if own == entry => {
+                    return Err(Error::unsupported(format!(
+                        "`{kernel}` has an execution mode that depends on constants"
+                    )));
+                }
+                _ => {}
             }
-            modes.insert((mode.word(1).unwrap_or_default(), mode.words_from(2).collect()));
         }
         Ok(Self(modes))
     }

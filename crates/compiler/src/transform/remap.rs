@@ -5,7 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Function, Instruction, Interner, Role, Section, Stream, ids, located};
+use kiln_spirv::edit::{
+    Class, Function, Instruction, Interner, Row, Section, Stream, View, located, operand_ids,
+};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{BuiltIn, FunctionControl, Op, StorageClass};
 
@@ -234,9 +236,8 @@ fn add_id_parameters(
         let before = reading.len();
         for known in &module.functions {
             let mut words = known.body.iter().flat_map(|i| i.words_from(0).collect::<Vec<_>>());
-            let is_reading = |i: Instruction<'_>| {
-                i.op() == Some(Op::FunctionCall) && i.word(2).is_some_and(|f| reading.contains(&f))
-            };
+            let is_reading =
+                |i: Instruction<'_>| i.called().is_some_and(|function| reading.contains(&function));
             if words.any(is_id) || known.body.iter().any(is_reading) {
                 reading.insert(known.id);
             }
@@ -263,9 +264,7 @@ fn add_id_parameters(
                 if is_bare && i.op() == Some(Op::Function) {
                     new.push(Op::FunctionParameter, [value_type.ty, parameter]);
                 }
-            } else if i.op() == Some(Op::FunctionCall)
-                && i.word(2).is_some_and(|callee| parameters.contains_key(&callee))
-            {
+            } else if i.called().is_some_and(|callee| parameters.contains_key(&callee)) {
                 new.push(Op::FunctionCall, i.words_from(0).chain([parameter]));
             } else {
                 new.push_instruction(&i);
@@ -279,9 +278,11 @@ fn add_id_parameters(
 /// Checks that all input variables are known to be built-in values.
 fn check_inputs(module: &Module, kernel: &str) -> Result<()> {
     let known: HashSet<_> = module.built_ins().map(|(variable, _)| variable).collect();
-    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
-        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && i.word(2) == Some(StorageClass::Input as u32)
+    let mut inputs = module.section(Section::Globals).iter().filter(|i| match i.view() {
+        View::Variable { class, .. } | View::UntypedVariable { class, .. } => {
+            class == StorageClass::Input as u32
+        }
+        _ => false,
     });
     if inputs.any(|input| input.result().is_none_or(|input| !known.contains(&input))) {
         return Err(Error::unsupported(format!(
@@ -306,7 +307,7 @@ fn no_groups_error(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange)
 pub(crate) fn work_group_feature(module: &Module) -> Option<&'static str> {
     let globals = module.section(Section::Globals).iter();
     let mut pointers = globals.filter(|i| i.op() == Some(Op::TypePointer));
-    if pointers.any(|i| i.word(1) == Some(StorageClass::Workgroup as u32)) {
+    if pointers.any(|i| i.storage_class() == Some(StorageClass::Workgroup as u32)) {
         return Some("local memory");
     }
     let instructions = module.functions.iter().flat_map(|function| function.body.iter());
@@ -323,13 +324,7 @@ pub(crate) fn work_group_feature(module: &Module) -> Option<&'static str> {
 
 /// Returns whether work-items wait for each other at an operation, or begin to.
 pub(crate) fn is_barrier(op: Op) -> bool {
-    matches!(
-        op,
-        Op::ControlBarrier
-            | Op::MemoryNamedBarrier
-            | Op::ControlBarrierArriveINTEL
-            | Op::ControlBarrierWaitINTEL
-    )
+    Row::of(op).is_some_and(|row| row.class == Class::Barrier)
 }
 
 /// Returns the replacement for a built-in value, or `None` if the slot's kernel keeps the device's value. Fails
@@ -453,7 +448,7 @@ impl Writer<'_> {
                 new.push_instruction(&i);
                 continue;
             };
-            let (Some(ty), Some(id)) = (i.word(0), i.word(1)) else { continue };
+            let (Some(ty), Some(id)) = (i.result_type(), i.result()) else { continue };
             let value_type = self.globals.get(&variable).copied().filter(|known| {
                 let is_component = index.is_some() && known.is_vector;
                 let expected = if is_component { known.component } else { known.ty };
@@ -513,26 +508,21 @@ impl Writer<'_> {
         };
         for (location, i) in located((0, body)) {
             let mut used = Vec::new();
-            ids(&i, &definitions, |word, role| {
-                let id = i.word(word).unwrap_or_default();
-                if role == Role::Operand
-                    && (variables.contains_key(&id) || chains.contains_key(&id))
-                {
-                    used.push((word, id));
+            operand_ids(&i, &definitions, |id| {
+                if variables.contains_key(&id) || chains.contains_key(&id) {
+                    used.push(id);
                 }
             })?;
-            let Some(&(word, id)) = used.first() else { continue };
-            let index = i.word(3).filter(|_| i.word(4).is_none());
-            match (i.op(), chains.get(&id).copied(), index) {
-                (Some(Op::Load), None, _) if word == 2 => {
+            let Some(&id) = used.first() else { continue };
+            match (i.view(), chains.get(&id).copied()) {
+                (View::Load { pointer, .. }, None) if pointer == id => {
                     reads.loads.insert(location.offset, (id, None));
                 }
-                (Some(Op::Load), Some((variable, index)), _) if word == 2 => {
+                (View::Load { pointer, .. }, Some((variable, index))) if pointer == id => {
                     reads.loads.insert(location.offset, (variable, Some(index)));
                 }
-                (Some(Op::AccessChain | Op::InBoundsAccessChain), None, Some(index))
-                    if word == 2 && used.len() == 1 =>
-                {
+                (View::Chain { base, indexes }, None) if base == id && used.len() == 1 => {
+                    let index = indexes.single().ok_or_else(|| refuse(&i))?;
                     let chain = i.result().ok_or_else(|| refuse(&i))?;
                     chains.insert(chain, (id, index));
                     reads.dropped.insert(location.offset);

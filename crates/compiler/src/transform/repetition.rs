@@ -207,7 +207,7 @@ fn describe_alike(module: &mut Module, original: u32, new: u32) {
     for section in [Section::Names, Section::Annotations] {
         let stream = module.section(section);
         let is_own = |i: &Instruction<'_>| {
-            matches!(i.op(), Some(Op::Name | Op::Decorate)) && i.word(0) == Some(original)
+            matches!(i.op(), Some(Op::Name | Op::Decorate)) && i.target() == Some(original)
         };
         let copies: Vec<_> = stream
             .iter()

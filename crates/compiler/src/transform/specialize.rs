@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Section, Stream, literal_words};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section, Stream, literal_words};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, Op};
 
@@ -19,11 +19,13 @@ pub(crate) fn specialize<'m>(
     module: &'m Module,
     values: &[(u32, Vec<u8>)],
 ) -> Result<Cow<'m, Module>> {
-    let is_id = |i: &Instruction<'_>| {
-        i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::SpecId as u32)
-    };
-    let annotations = module.section(Section::Annotations).iter().filter(is_id);
-    let ids: HashMap<_, _> = annotations.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect();
+    let annotations = module.section(Section::Annotations).iter();
+    let ids: HashMap<_, _> = annotations
+        .filter_map(|i| {
+            let (constant, id) = i.decoration(Decoration::SpecId)?;
+            Some((constant, id.get(0)?))
+        })
+        .collect();
     let known: HashSet<_> = ids.values().copied().collect();
     if let Some((id, _)) = values.iter().find(|(id, _)| !known.contains(id)) {
         return Err(Error::invalid(format!(
@@ -31,18 +33,10 @@ pub(crate) fn specialize<'m>(
              this constant"
         )));
     }
-    let is_special = |op| {
-        matches!(
-            op,
-            Some(
-                Op::SpecConstantTrue
-                    | Op::SpecConstantFalse
-                    | Op::SpecConstant
-                    | Op::SpecConstantComposite
-            )
-        )
+    let is_special = |i: Instruction<'_>| {
+        i.class() == Some(Class::Specialized) && i.op() != Some(Op::SpecConstantOp)
     };
-    if !module.section(Section::Globals).iter().any(|i| is_special(i.op())) {
+    if !module.section(Section::Globals).iter().any(is_special) {
         return Ok(Cow::Borrowed(module));
     }
     let definitions = module.definitions();
@@ -58,7 +52,7 @@ pub(crate) fn specialize<'m>(
             }
             // A composite of calculated constants is not constant yet.
             Some(Op::SpecConstantComposite)
-                if i.words_from(2).all(|part| !calculated.contains(&part)) =>
+                if i.parts().all(|part| !calculated.contains(&part)) =>
             {
                 globals.push(Op::ConstantComposite, i.words_from(0));
             }
@@ -71,7 +65,7 @@ pub(crate) fn specialize<'m>(
     }
     let mut new = module.clone();
     *new.section_mut(Section::Globals) = globals;
-    new.section_mut(Section::Annotations).retain(|i| !is_id(i));
+    new.section_mut(Section::Annotations).retain(|i| i.decoration(Decoration::SpecId).is_none());
     Ok(Cow::Owned(new))
 }
 
@@ -91,7 +85,7 @@ fn push_fixed(
     };
     if i.op() == Some(Op::SpecConstant) {
         let ty = i.result_type().and_then(|ty| definitions.get(ty));
-        let width = ty.as_ref().and_then(|ty| ty.word(1)).unwrap_or(32);
+        let width = ty.as_ref().and_then(|ty| ty.width()).unwrap_or(32);
         match given.zip(ty) {
             Some(((id, bytes), ty)) => {
                 let words = literal_words(&ty, bytes)

@@ -23,12 +23,11 @@ pub(crate) fn mark(module: &mut Module, variable: u32) {
 
 /// Drops the marks of a module that fusion did not make.
 pub(crate) fn drop_marks(module: &mut Module) {
-    module.section_mut(Section::Names).retain(|i| i.string(1) != Some(NAME));
+    module.section_mut(Section::Names).retain(|i| i.named().is_none_or(|(_, name)| name != NAME));
 }
 
 /// Returns the ids of the marked variables of a fused module.
 pub(crate) fn variables(definitions: &Definitions<'_>) -> HashSet<u32> {
     let names = definitions.module().section(Section::Names).iter();
-    let marks = names.filter(|i| i.op() == Some(Op::Name) && i.string(1) == Some(NAME));
-    marks.filter_map(|i| i.word(0)).collect()
+    names.filter_map(|i| i.named()).filter(|(_, name)| *name == NAME).map(|(id, _)| id).collect()
 }
