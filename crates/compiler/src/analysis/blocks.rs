@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Definitions, Instruction, Location, Role, ids};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Location, operand_ids};
 use rspirv::spirv::Op;
 
 pub(crate) struct Block<'m> {
@@ -36,16 +36,9 @@ pub(crate) fn blocks<'m>(
     let labels: HashMap<_, _> =
         blocks.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
     for block in &mut blocks {
-        let ends = [Op::Branch, Op::BranchConditional, Op::Switch];
-        let last = block.body.iter().find(|(_, i)| i.op().is_some_and(|op| ends.contains(&op)));
+        let last = block.body.iter().find(|(_, i)| i.class() == Some(Class::Branch));
         let Some((_, last)) = last else { continue };
-        _ = ids(last, definitions, |word, role| {
-            if role == Role::Operand
-                && let Some(&next) = last.word(word).and_then(|id| labels.get(&id))
-            {
-                block.next.push(next);
-            }
-        });
+        _ = operand_ids(last, definitions, |id| block.next.extend(labels.get(&id)));
     }
     (parameters, blocks)
 }

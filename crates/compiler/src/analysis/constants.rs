@@ -13,9 +13,8 @@ pub(crate) fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
     match i.op()? {
         Op::ConstantNull => Some(0),
         Op::Constant => {
-            let high = i.word(3).unwrap_or(0);
-            let bits = u64::from(high) << 32 | u64::from(i.word(2)?);
-            let unused = 64_u32.checked_sub(ty.word(1)?).filter(|&unused| unused < 64)?;
+            let bits = i.literal()?.number()?;
+            let unused = 64_u32.checked_sub(ty.width()?).filter(|&unused| unused < 64)?;
             Some(((bits << unused).cast_signed() >> unused).into())
         }
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Section, Stream};
+use kiln_spirv::edit::{Definitions, Instruction, Interner, Section, Stream, View};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{AccessQualifier, FunctionControl, Op, StorageClass};
 
@@ -26,12 +26,14 @@ impl Parameter {
         let names: HashMap<_, _> = module
             .section(Section::Names)
             .iter()
-            .filter(|i| i.op() == Some(Op::Name))
-            .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
+            .filter_map(|i| i.named())
+            .map(|(id, name)| (id, name.to_owned()))
             .collect();
         let parameters = parameters.map(|parameter| Self {
             name: parameter.result().and_then(|id| names.get(&id).cloned()),
-            is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
+            is_constant: parameter
+                .result_type()
+                .and_then(|ty| definitions.get(ty)?.storage_class())
                 == Some(StorageClass::UniformConstant as u32),
             is_read_only_image: parameter
                 .result()
@@ -52,8 +54,12 @@ impl Parameter {
 /// Returns whether a parameter is an image that is declared as `read_only`. Without an access qualifier, an
 /// image is read-only (OpenCL SPIR-V environment).
 pub(crate) fn is_read_only_image(definitions: &Definitions<'_>, parameter: u32) -> bool {
-    let ty = definitions.type_of(parameter).filter(|ty| ty.op() == Some(Op::TypeImage));
-    ty.is_some_and(|ty| ty.word(8).is_none_or(|access| access == AccessQualifier::ReadOnly as u32))
+    match definitions.type_of(parameter).map(|ty| ty.view()) {
+        Some(View::TypeImage { access, .. }) => {
+            access.is_none_or(|access| access == AccessQualifier::ReadOnly as u32)
+        }
+        _ => false,
+    }
 }
 
 /// The declaration of a function while its body is rewritten.
@@ -66,7 +72,7 @@ pub(crate) struct Declaration {
 impl Declaration {
     pub(crate) fn of(body: &Stream) -> Self {
         let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-        let parameters = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
+        let parameters = parameters.filter_map(|i| i.result().zip(i.result_type())).collect();
         Self { parameters, is_written: false }
     }
 
@@ -82,7 +88,7 @@ impl Declaration {
         match i.op() {
             Some(Op::Function) => {
                 let types = self.parameters.iter().map(|(_, ty)| *ty);
-                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
+                let types: Vec<_> = i.result_type().into_iter().chain(types).collect();
                 let ty = interner.type_id(module, Op::TypeFunction, &types)?;
                 let words = i.words_from(0).enumerate();
                 // The function may now write to a variable, so it no longer has the `Pure` or `Const`

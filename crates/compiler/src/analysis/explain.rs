@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Location, Role, Section, ids, located};
+use kiln_spirv::edit::{Definitions, Instruction, Location, Section, View, located, operand_ids};
 use kiln_spirv::{file_name, user_symbol};
 use rspirv::spirv::{BuiltIn, Op};
 
@@ -133,10 +133,13 @@ fn lines(definitions: &Definitions<'_>, function: usize) -> HashMap<u32, String>
     for (location, i) in located((0, body)) {
         match i.op() {
             Some(Op::Line) => {
-                let file = i.word(0).and_then(|file| definitions.get(file));
-                let file = file.and_then(|file| file.string(1)).map_or("", file_name);
+                let (file, line) = match i.view() {
+                    View::Line { file, line, .. } => (definitions.get(file), Some(line)),
+                    _ => (None, None),
+                };
+                let file = file.and_then(|file| file.text()).map_or("", file_name);
                 // Compilers write zero for code that belongs to no line.
-                let line = i.word(1).filter(|line| *line != 0);
+                let line = line.filter(|line| *line != 0);
                 current = line.map(|line| match file {
                     "" => format!("line {line}"),
                     _ => format!("{file}:{line}"),
@@ -170,11 +173,11 @@ impl<'a, 'm> Search<'a, 'm> {
         let ids = body.filter(|i| i.op() == Some(Op::FunctionParameter));
         let ids = ids.filter_map(|i| i.result()).zip(parameters).enumerate();
         let parameters = ids.map(|(at, (id, parameter))| (id, parameter.describe(at)));
-        let names = module.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name));
+        let names = module.section(Section::Names).iter().filter_map(|i| i.named());
         Self {
             definitions,
             parameters: parameters.collect(),
-            names: names.filter_map(|i| Some((i.word(0)?, user_symbol(i.string(1)?)))).collect(),
+            names: names.map(|(id, name)| (id, user_symbol(name))).collect(),
             built_ins: module.built_ins().collect(),
         }
     }
@@ -182,20 +185,23 @@ impl<'a, 'm> Search<'a, 'm> {
     /// Returns the origin of the offset of an access.
     fn origin(&self, access: &Instruction<'_>) -> Origin {
         let mut origin = Origin::default();
-        let coordinates = match access.op() {
-            Some(Op::ImageWrite) => Some(1),
-            Some(Op::ImageRead | Op::ImageSampleExplicitLod) => Some(3),
-            _ => None,
+        let operands = AccessOperands::of(self.definitions, access);
+        let mut pending = match (access.view(), operands) {
+            (
+                View::ImageRead { coordinate, .. }
+                | View::ImageWrite { coordinate, .. }
+                | View::ImageSample { coordinate, .. },
+                _,
+            ) => vec![coordinate],
+            (View::CopyMemory { target, .. } | View::CopyMemorySized { target, .. }, _) => {
+                vec![target]
+            }
+            (_, Some(operands)) => {
+                let offset = operands.vector.map(|vector| vector.offset);
+                [operands.pointer].into_iter().chain(offset).collect()
+            }
+            (_, None) => access.pointer().into_iter().collect(),
         };
-        let pointer = match AccessOperands::of(self.definitions, access) {
-            _ if coordinates.is_some() => coordinates.into_iter().collect(),
-            Some(operands) => vec![operands.pointer, operands.pointer.saturating_sub(1)],
-            // The pointer of an atomic instruction follows its result.
-            None => vec![usize::from(access.result().is_some()) * 2],
-        };
-        let is_call = access.op() == Some(Op::ExtInst);
-        let operands = pointer.into_iter().take(if is_call { 2 } else { 1 });
-        let mut pending: Vec<_> = operands.filter_map(|word| access.word(word)).collect();
         let mut seen = HashSet::new();
         while let Some(id) = pending.pop() {
             if !seen.insert(id) || seen.len() > MAX_VALUES {
@@ -205,22 +211,23 @@ impl<'a, 'm> Search<'a, 'm> {
             let cause = match i.op() {
                 Some(Op::Load) => self.loaded(&i, &mut origin),
                 Some(Op::FunctionCall) => {
-                    let name = i.word(2).and_then(|function| self.names.get(&function));
+                    let name = i.called().and_then(|function| self.names.get(&function));
                     Some(Cause::Result(name.map(|name| (*name).to_owned())))
                 }
                 Some(Op::Phi) if self.depends_on(&i, id) => {
-                    pending.extend(i.words_from(2).step_by(2));
+                    pending.extend(i.incoming().map(|(value, _)| value));
                     Some(Cause::Loop(self.names.get(&id).and_then(|name| source_name(name))))
                 }
                 // A condition decides between two values, and is not a part of either.
                 Some(Op::Select) => {
-                    pending.extend(i.words_from(3));
+                    if let View::Select { yes, no, .. } = i.view() {
+                        pending.extend([yes, no]);
+                    }
                     None
                 }
-                // Operands follow the type and the result: of an access chain, the pointer and the indexes.
+                // All operands: for an access chain, the pointer and the indexes.
                 Some(_) if i.result_type().is_some() => {
-                    let operands = self.operands(&i).filter(|(word, _)| *word >= 2);
-                    pending.extend(operands.map(|(_, id)| id));
+                    pending.extend(self.operands(&i));
                     None
                 }
                 _ => None,
@@ -232,7 +239,7 @@ impl<'a, 'm> Search<'a, 'm> {
 
     /// Returns the cause for an offset that depends on a load, if the loaded value is not known in advance.
     fn loaded(&self, load: &Instruction<'_>, origin: &mut Origin) -> Option<Cause> {
-        let mut pointer = load.word(2)?;
+        let mut pointer = load.pointer()?;
         for _ in 0..MAX_VALUES {
             if let Some(&built_in) = self.built_ins.get(&pointer) {
                 origin.is_by_group |= matches!(
@@ -255,14 +262,14 @@ impl<'a, 'm> Search<'a, 'm> {
                 let name = self.names.get(&pointer).and_then(|name| source_name(name));
                 return Some(Cause::Variable(name));
             }
-            pointer = i.word(2)?;
+            pointer = *self.operands(&i).first()?;
         }
         None
     }
 
     /// Returns whether the values of a phi depend on the phi itself.
     fn depends_on(&self, phi: &Instruction<'_>, id: u32) -> bool {
-        let mut pending: Vec<_> = phi.words_from(2).step_by(2).collect();
+        let mut pending: Vec<_> = phi.incoming().map(|(value, _)| value).collect();
         let mut seen = HashSet::new();
         while let Some(value) = pending.pop() {
             if value == id {
@@ -272,23 +279,21 @@ impl<'a, 'm> Search<'a, 'm> {
                 && seen.len() <= MAX_VALUES
                 && let Some(i) = self.definitions.get(value)
             {
-                pending.extend(self.operands(&i).map(|(_, id)| id));
+                pending.extend(self.operands(&i));
             }
         }
         false
     }
 
-    /// Returns the operands of an instruction that are ids, with their words. Blocks are not values.
-    fn operands(&self, i: &Instruction<'_>) -> impl Iterator<Item = (usize, u32)> {
+    /// Returns the operands of an instruction that are ids. Blocks are not values.
+    fn operands(&self, i: &Instruction<'_>) -> Vec<u32> {
+        if i.op() == Some(Op::Phi) {
+            return i.incoming().map(|(value, _)| value).collect();
+        }
         let mut operands = Vec::new();
         // An unknown instruction explains nothing.
-        _ = ids(i, self.definitions, |word, role| {
-            let is_block = i.op() == Some(Op::Phi) && word % 2 == 1;
-            if role == Role::Operand && !is_block {
-                operands.extend(i.word(word).map(|id| (word, id)));
-            }
-        });
-        operands.into_iter()
+        _ = operand_ids(i, self.definitions, |id| operands.push(id));
+        operands
     }
 }
 

@@ -7,11 +7,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use kiln_spirv::edit::{
-    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, located,
+    Definitions, Effect, ImageOperands, Instruction, Location, Meaning, Section, View, located,
+    operand_ids,
 };
-use rspirv::spirv::{AccessQualifier, Dim, ImageOperands, Op};
+use rspirv::spirv::{AccessQualifier, Dim, ImageOperands as Mask, Op};
 
 use super::access::samplers;
+use super::pixel_access::is_first_level;
 use crate::Sampler;
 
 /// Type of an image.
@@ -27,16 +29,16 @@ impl ImageType {
     /// Returns the type that a definition declares, or `None` for other types and for images that launches cannot
     /// pass.
     pub(crate) fn of(ty: &Instruction<'_>) -> Option<Self> {
-        if ty.op() != Some(Op::TypeImage) || ty.word(5) != Some(0) {
+        let View::TypeImage { dim, depth, arrayed, multisampled: 0, access, .. } = ty.view() else {
             return None;
-        }
-        let dim = Dim::from_u32(ty.word(2)?)?;
+        };
+        let dim = Dim::from_u32(dim)?;
         // Without an access qualifier, an image is read-only (OpenCL SPIR-V environment).
-        let access = match ty.word(8) {
+        let access = match access {
             Some(access) => AccessQualifier::from_u32(access)?,
             None => AccessQualifier::ReadOnly,
         };
-        let kind = Self { dim, is_depth: ty.word(3)? == 1, is_array: ty.word(4)? == 1, access };
+        let kind = Self { dim, is_depth: depth == 1, is_array: arrayed == 1, access };
         kind.name().map(|_| kind)
     }
 
@@ -81,8 +83,8 @@ pub(crate) fn image_type(definitions: &Definitions<'_>, image: u32) -> Option<Im
 
 /// Returns whether an instruction reads an image that a kernel may write.
 pub(crate) fn reads_changing(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    let image = i.word(2).and_then(|image| image_type(definitions, image));
-    i.op() == Some(Op::ImageRead) && image.is_none_or(|ty| !ty.is_read_only())
+    let View::ImageRead { image, .. } = i.view() else { return false };
+    image_type(definitions, image).is_none_or(|ty| !ty.is_read_only())
 }
 
 /// Returns whether an instruction reads or writes a pixel.
@@ -172,8 +174,8 @@ impl Images {
             let before = self.sources.values().map(BTreeSet::len).sum::<usize>();
             let bodies = module.functions.iter().flat_map(|function| function.body.iter());
             for call in bodies.filter(|i| i.op() == Some(Op::FunctionCall)) {
-                let called = call.word(2).and_then(|called| parameters.get(&called));
-                for (&parameter, given) in called.into_iter().flatten().zip(call.words_from(3)) {
+                let called = call.called().and_then(|called| parameters.get(&called));
+                for (&parameter, given) in called.into_iter().flatten().zip(call.arguments()) {
                     if is_object(definitions, parameter) {
                         let sources = self.resolve(given).unwrap_or_default();
                         self.sources.entry(parameter).or_default().extend(sources);
@@ -206,7 +208,7 @@ impl Images {
         if op == Op::FunctionCall {
             check_call(definitions, i)?;
         }
-        if matches!(op, Op::ImageQuerySizeLod) && !definitions.is_zero(i.word(3)) {
+        if op == Op::ImageQuerySizeLod && !is_first_level(definitions, i) {
             return Err("it asks for the size of another level of an image than the first".into());
         }
         if !is_access(op) {
@@ -214,29 +216,32 @@ impl Images {
         }
         let name = i.name();
         let damaged = || format!("the operands of {name} are not known");
-        let sampled = i.word(2).and_then(|id| definitions.get(id));
-        let sampled = sampled.filter(|_| op == Op::ImageSampleExplicitLod);
-        if sampled.is_some_and(|sampled| !is_combination(definitions, &sampled)) {
-            return Err(damaged());
-        }
-        let (image, coordinate, texel, mask) = match op {
-            Op::ImageWrite => (i.word(0), i.word(1), i.word(2), i.word(3)),
-            Op::ImageRead => (i.word(2), i.word(3), i.result(), i.word(4)),
-            _ => (sampled.and_then(|i| i.word(2)), i.word(3), i.result(), i.word(4)),
-        };
-        let mask = mask.unwrap_or(0);
-        check_level(definitions, i, mask)?;
-        let samplers = match sampled {
-            Some(sampled) => {
-                Some(sampled.word(3).and_then(|id| self.resolve(id)).ok_or_else(damaged)?)
+        let (image, coordinate, texel, operands, sampler) = match i.view() {
+            View::ImageWrite { image, coordinate, texel, operands } => {
+                (image, coordinate, Some(texel), operands, None)
             }
+            View::ImageRead { image, coordinate, operands } => {
+                (image, coordinate, i.result(), operands, None)
+            }
+            View::ImageSample { image, coordinate, operands } => {
+                let (image, sampler) = definitions
+                    .get(image)
+                    .and_then(|sampled| combination(definitions, &sampled))
+                    .ok_or_else(damaged)?;
+                (image, coordinate, i.result(), operands, Some(sampler))
+            }
+            _ => return Err(damaged()),
+        };
+        let mask = operands.mask.unwrap_or(0);
+        check_level(definitions, i, operands)?;
+        let samplers = match sampler {
+            Some(sampler) => Some(self.resolve(sampler).ok_or_else(damaged)?),
             None => None,
         };
-        let image = image.ok_or_else(damaged)?;
         let ty = image_type(definitions, image)
             .ok_or_else(|| "it uses an image of a kind that launches cannot pass".to_owned())?;
         check_access(op, ty.access)?;
-        let (coordinate, texel) = coordinate.zip(texel).ok_or_else(damaged)?;
+        let texel = texel.ok_or_else(damaged)?;
         let has_integer_coordinates = check_coordinate(definitions, coordinate, ty, op)?;
         let sources = self.resolve(image).ok_or_else(damaged)?;
         let images = sources.into_iter().filter_map(|source| match source {
@@ -264,18 +269,18 @@ impl Images {
         i: &Instruction<'_>,
     ) -> Result<(), String> {
         let (mut objects, mut combined) = (Vec::new(), Vec::new());
-        _ = ids(i, definitions, |word, role| {
-            let id = i.word(word).filter(|_| role == Role::Operand);
-            let ty = id.and_then(|id| definitions.type_of(id)).and_then(|ty| ty.op());
-            match ty {
-                Some(Op::TypeImage | Op::TypeSampler) => objects.extend(id),
-                Some(Op::TypeSampledImage) => combined.extend(id),
+        _ = operand_ids(i, definitions, |id| {
+            match definitions.type_of(id).and_then(|ty| ty.op()) {
+                Some(Op::TypeImage | Op::TypeSampler) => objects.push(id),
+                Some(Op::TypeSampledImage) => combined.push(id),
                 _ => {}
             }
         });
         let is_use = is_known(op) || op == Op::FunctionCall;
         let is_combination = |id: &u32| {
-            definitions.get(*id).is_some_and(|combined| is_combination(definitions, &combined))
+            definitions
+                .get(*id)
+                .is_some_and(|combined| combination(definitions, &combined).is_some())
         };
         let is_sample = op == Op::ImageSampleExplicitLod && combined.iter().all(is_combination);
         if !objects.is_empty() && !is_use || !combined.is_empty() && !is_sample {
@@ -297,26 +302,26 @@ fn is_object(definitions: &Definitions<'_>, id: u32) -> bool {
     matches!(ty, Some(Op::TypeImage | Op::TypeSampler))
 }
 
-/// Returns whether an instruction combines an image and a sampler, as its type says.
-fn is_combination(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    let ty = i.result_type().and_then(|ty| definitions.get(ty));
-    let Some(ty) = ty.filter(|ty| ty.op() == Some(Op::TypeSampledImage)) else { return false };
-    let (image, sampler) = (i.word(2), i.word(3));
-    let image = image.and_then(|image| definitions.type_of(image));
-    let sampler = sampler.and_then(|sampler| definitions.type_of(sampler));
-    i.op() == Some(Op::SampledImage)
-        && image.and_then(|image| image.result()) == ty.word(1)
-        && sampler.is_some_and(|sampler| sampler.op() == Some(Op::TypeSampler))
+/// Returns the image and the sampler that an instruction combines, as its type says.
+fn combination(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<(u32, u32)> {
+    let View::SampledImage { image, sampler } = i.view() else { return None };
+    let View::TypeSampledImage { image: declared } = definitions.get(i.result_type()?)?.view()
+    else {
+        return None;
+    };
+    let is_image = definitions.get(image)?.result_type() == Some(declared);
+    let is_sampler = definitions.type_of(sampler)?.op() == Some(Op::TypeSampler);
+    (is_image && is_sampler).then_some((image, sampler))
 }
 
 /// Fails if a call passes an image or a sampler as a value of another type. The parameter could be written although
 /// the image is only read, or have coordinates that the image lacks.
 fn check_call(definitions: &Definitions<'_>, call: &Instruction<'_>) -> Result<(), String> {
     let mut functions = definitions.module().functions.iter();
-    let called = functions.find(|function| Some(function.id) == call.word(2));
+    let called = functions.find(|function| Some(function.id) == call.called());
     let body = called.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    for (parameter, given) in parameters.zip(call.words_from(3)) {
+    for (parameter, given) in parameters.zip(call.arguments()) {
         let given_type = definitions.get(given).and_then(|i| i.result_type());
         let is_known = given_type == parameter.result_type();
         let is_image = is_object(definitions, given)
@@ -335,17 +340,18 @@ fn check_call(definitions: &Definitions<'_>, call: &Instruction<'_>) -> Result<(
 fn check_level(
     definitions: &Definitions<'_>,
     i: &Instruction<'_>,
-    mask: u32,
+    operands: ImageOperands<'_>,
 ) -> Result<(), String> {
-    let extend = ImageOperands::SIGN_EXTEND | ImageOperands::ZERO_EXTEND;
-    let is_lod = mask & !extend.bits() == ImageOperands::LOD.bits();
+    let mask = operands.mask.unwrap_or(0);
+    let extend = Mask::SIGN_EXTEND | Mask::ZERO_EXTEND;
+    let is_lod = mask & !extend.bits() == Mask::LOD.bits();
     let is_sample = i.op() == Some(Op::ImageSampleExplicitLod);
     let is_known = mask & !extend.bits() == 0 || is_sample && is_lod;
     if !is_known {
         let name = i.name();
         return Err(format!("{name} has the operands {mask:#x}, which are not followed"));
     }
-    if is_lod && !definitions.is_zero(i.word(5)) {
+    if is_lod && !definitions.is_zero(operands.ids.get(0)) {
         return Err("it reads another level of an image than the first".to_owned());
     }
     Ok(())
@@ -376,12 +382,13 @@ fn check_coordinate(
 ) -> Result<bool, String> {
     let given = definitions.type_of(coordinate);
     let (part, count) = match given {
-        Some(given) if given.op() == Some(Op::TypeVector) => {
-            (given.word(1).and_then(|part| definitions.get(part)), given.word(2).unwrap_or(0))
-        }
+        Some(given) if given.op() == Some(Op::TypeVector) => match given.vector() {
+            Some((component, count)) => (definitions.get(component), count),
+            None => (None, 0),
+        },
         other => (other, 1),
     };
-    let is_32 = part.is_some_and(|part| part.word(1) == Some(32));
+    let is_32 = part.is_some_and(|part| part.width() == Some(32));
     let is_integer = match part.and_then(|part| part.op()) {
         Some(Op::TypeInt) if is_32 => Some(true),
         Some(Op::TypeFloat) if is_32 && op == Op::ImageSampleExplicitLod => Some(false),
@@ -394,13 +401,13 @@ fn check_coordinate(
 
 /// Returns the numbers of a pixel: four, as OpenCL C has them.
 fn texel_of(definitions: &Definitions<'_>, id: u32, mask: u32) -> Option<Texel> {
-    let ty = definitions.type_of(id).filter(|ty| ty.op() == Some(Op::TypeVector))?;
-    let part = definitions.get(ty.word(1)?).filter(|_| ty.word(2) == Some(4))?;
-    match (part.op()?, part.word(1)?) {
+    let (component, count) = definitions.type_of(id)?.vector()?;
+    let part = definitions.get(component).filter(|_| count == 4)?;
+    match (part.op()?, part.width()?) {
         (Op::TypeFloat, 16 | 32) => Some(Texel::Float),
         (Op::TypeInt, 32) => {
-            let is_signed = mask & ImageOperands::SIGN_EXTEND.bits() != 0;
-            let is_stated = is_signed || mask & ImageOperands::ZERO_EXTEND.bits() != 0;
+            let is_signed = mask & Mask::SIGN_EXTEND.bits() != 0;
+            let is_stated = is_signed || mask & Mask::ZERO_EXTEND.bits() != 0;
             Some(Texel::Integer(is_stated.then_some(is_signed)))
         }
         _ => None,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use kiln_spirv::edit::{Definitions, Instruction, Location, Role, Section, ids, located};
+use kiln_spirv::edit::{Definitions, Instruction, Location, Section, located, operand_ids};
 use rspirv::spirv::Op;
 
 use super::blocks::{Block, blocks};
@@ -58,11 +58,7 @@ fn origins(definitions: &Definitions<'_>, blocks: &[Block<'_>]) -> HashMap<u32, 
 fn operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Vec<u32> {
     let mut all = Vec::new();
     // The module is valid: otherwise the kernel would have been refused.
-    _ = ids(i, definitions, |word, role| {
-        if role == Role::Operand {
-            all.extend(i.word(word));
-        }
-    });
+    _ = operand_ids(i, definitions, |id| all.push(id));
     all
 }
 
@@ -91,7 +87,7 @@ impl Search<'_, '_> {
 
     /// Returns the variable that a marker is about, if it is about one alone.
     fn variable(&self, marker: &Instruction<'_>) -> Option<u32> {
-        let all = self.origins.get(&marker.word(0)?)?;
+        let all = self.origins.get(&marker.pointer()?)?;
         all.first().copied().filter(|_| all.len() == 1)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Section};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section};
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
 /// Kinds of operations in a slot whose exact results OpenCL does not specify.
@@ -30,14 +30,12 @@ impl Operations {
     pub(crate) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();
-        let free = annotations.filter(|i| {
-            let mode = i.word(2).unwrap_or_default();
+        let modes = annotations.filter_map(|i| i.decoration(Decoration::FPFastMathMode));
+        let free = modes.filter(|(_, mode)| {
             let free = FPFastMathMode::FAST | FPFastMathMode::ALLOW_CONTRACT;
-            i.op() == Some(Op::Decorate)
-                && i.word(1) == Some(Decoration::FPFastMathMode as u32)
-                && mode & free.bits() != 0
+            mode.get(0).is_some_and(|mode| mode & free.bits() != 0)
         });
-        let free: HashSet<_> = free.filter_map(|i| i.word(0)).collect();
+        let free: HashSet<_> = free.map(|(id, _)| id).collect();
         let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
         let mut found = Self::default();
         let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
@@ -45,30 +43,20 @@ impl Operations {
             let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
             for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
                 found.adds_vectors |= adds_vectors(&i, definitions);
-                match i.op() {
-                    Some(
-                        Op::FMul
-                        | Op::VectorTimesScalar
-                        | Op::Dot
-                        | Op::MatrixTimesScalar
-                        | Op::MatrixTimesVector
-                        | Op::VectorTimesMatrix
-                        | Op::MatrixTimesMatrix,
-                    ) => found.multiplies = true,
-                    Some(Op::FAdd | Op::FSub) => found.adds = true,
-                    Some(Op::ExtInst) => found.add(&i),
-                    Some(Op::FunctionCall) => {
-                        pending.extend(i.word(2).filter(|&id| seen.insert(id)));
-                    }
+                match i.class() {
+                    Some(Class::FloatProduct) => found.multiplies = true,
+                    Some(Class::FloatSum) => found.adds = true,
                     _ => {}
                 }
+                found.add(&i);
+                pending.extend(i.called().filter(|&id| seen.insert(id)));
             }
         }
         found
     }
 
     fn add(&mut self, function: &Instruction<'_>) {
-        let Some(known) = function.word(3).and_then(Extended::from_u32) else { return };
+        let Some(known) = extended(function) else { return };
         match known {
             Extended::degrees | Extended::radians | Extended::normalize => self.multiplies = true,
             Extended::mad
@@ -114,19 +102,23 @@ impl Operations {
     }
 }
 
+/// Returns the function that an instruction calls, if its set is that of OpenCL.
+fn extended(i: &Instruction<'_>) -> Option<Extended> {
+    let (_, function) = i.extended()?;
+    Extended::from_u32(function)
+}
+
 /// Returns whether an instruction adds the components of a vector of double precision, or their squares.
 fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     let adds = match i.op() {
         Some(Op::Dot) => true,
-        Some(Op::ExtInst) => matches!(
-            i.word(3).and_then(Extended::from_u32),
-            Some(Extended::distance | Extended::length | Extended::normalize)
-        ),
-        _ => false,
+        _ => {
+            matches!(extended(i), Some(Extended::distance | Extended::length | Extended::normalize))
+        }
     };
-    let component = |ty: Instruction<'_>| match ty.op() {
-        Some(Op::TypeVector) => definitions.get(ty.word(1)?)?.word(1),
-        _ => ty.word(1),
+    let component = |ty: Instruction<'_>| match ty.vector() {
+        Some((component, _)) => definitions.get(component)?.width(),
+        None => ty.width(),
     };
     let ty = i.result_type().filter(|_| adds).and_then(|ty| definitions.get(ty));
     ty.and_then(component) == Some(64)

@@ -1,6 +1,6 @@
 //! Instructions that access one pixel of an image.
 
-use kiln_spirv::edit::{Definitions, Instruction};
+use kiln_spirv::edit::{Definitions, Instruction, View};
 use rspirv::spirv::{ImageOperands, Op};
 
 use crate::{ChannelOrder, ChannelType, ImageFormat};
@@ -32,31 +32,36 @@ impl PixelAccess {
     /// Returns the access that an instruction is; `None` for other instructions, for accesses to other levels
     /// than the first, and for pixels of other numbers.
     pub(crate) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
-        let (image, coordinates, mask, sampler, stored) = match i.op()? {
-            Op::ImageWrite => (i.word(0)?, i.word(1)?, i.word(3), None, i.word(2)),
-            Op::ImageRead => (i.word(2)?, i.word(3)?, i.word(4), None, None),
-            Op::ImageSampleExplicitLod => {
-                let sampled = definitions.get(i.word(2)?)?;
-                let sampled = Some(sampled).filter(|made| made.op() == Some(Op::SampledImage))?;
-                (sampled.word(2)?, i.word(3)?, i.word(4), sampled.word(3), None)
+        let (image, coordinates, operands, sampler, stored) = match i.view() {
+            View::ImageWrite { image, coordinate, texel, operands } => {
+                (image, coordinate, operands, None, Some(texel))
+            }
+            View::ImageRead { image, coordinate, operands } => {
+                (image, coordinate, operands, None, None)
+            }
+            View::ImageSample { image, coordinate, operands } => {
+                let View::SampledImage { image, sampler } = definitions.get(image)?.view() else {
+                    return None;
+                };
+                (image, coordinate, operands, Some(sampler), None)
             }
             _ => return None,
         };
-        let mask = mask.unwrap_or(0);
+        let mask = operands.mask.unwrap_or(0);
         let [signed, unsigned] =
             [ImageOperands::SIGN_EXTEND, ImageOperands::ZERO_EXTEND].map(|bit| bit.bits());
         let is_first_level = match mask & !(signed | unsigned) {
             0 => true,
-            rest if rest == ImageOperands::LOD.bits() => definitions.is_zero(i.word(5)),
+            rest if rest == ImageOperands::LOD.bits() => definitions.is_zero(operands.ids.get(0)),
             _ => false,
         };
         let texel = match stored {
             Some(stored) => definitions.type_of(stored)?,
             None => definitions.get(i.result_type()?)?,
         };
-        let is_vector = texel.op() == Some(Op::TypeVector) && texel.word(2) == Some(4);
-        let part = definitions.get(texel.word(1)?).filter(|_| is_vector && is_first_level)?;
-        let numbers = match (part.op()?, part.word(1)?) {
+        let (part, count) = texel.vector()?;
+        let part = definitions.get(part).filter(|_| count == 4 && is_first_level)?;
+        let numbers = match (part.op()?, part.width()?) {
             (Op::TypeFloat, 32) => Numbers::Float,
             (Op::TypeInt, 32) => {
                 let is_stated = mask & (signed | unsigned) != 0;
@@ -98,6 +103,9 @@ pub(crate) fn exact_channels(format: ImageFormat) -> Option<usize> {
 
 /// Returns whether an instruction that asks for the size of an image asks for that of the first level.
 pub(crate) fn is_first_level(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    i.op() == Some(Op::ImageQuerySize)
-        || i.op() == Some(Op::ImageQuerySizeLod) && definitions.is_zero(i.word(3))
+    match i.view() {
+        View::ImageQuery { .. } => i.op() == Some(Op::ImageQuerySize),
+        View::ImageQueryLod { level, .. } => definitions.is_zero(Some(level)),
+        _ => false,
+    }
 }

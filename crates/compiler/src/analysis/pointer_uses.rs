@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Role, ids, located};
+use kiln_spirv::edit::{Definitions, Instruction, Interner, Row, View, located, operand_ids};
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
+use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::access::{Layout, Layouts, MAX_ALIGN};
 use super::pixel_access::{PixelAccess, is_first_level};
@@ -25,43 +25,50 @@ pub(crate) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
             return Some((location.offset, PIXEL_BYTES as u32));
         }
         let operands = AccessOperands::of(definitions, &i)?;
-        let pointer = definitions.type_of(i.word(operands.pointer)?)?;
-        let is_typed = pointer.op() == Some(Op::TypePointer);
+        let pointee = definitions.type_of(operands.pointer)?.pointee()?;
         let is_dense = |layout: &Layout| layout.size > 0 && layout.is_dense;
-        let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_dense)
+        let is_whole = layouts.get(pointee).is_some_and(is_dense)
             && operands.vector.is_none_or(|vector| vector.span.is_some_and(|span| span.is_dense));
-        let alignment = operands.alignment(&i);
+        let alignment = operands.alignment;
         let is_possible = alignment.is_power_of_two() && alignment <= MAX_ALIGN;
-        (is_typed && is_whole && is_possible).then_some((location.offset, alignment))
+        (is_whole && is_possible).then_some((location.offset, alignment))
     })
     .collect()
 }
 
 /// Operands of a load or a store.
 pub(crate) struct AccessOperands {
-    /// Index of the operand that is the pointer. In the functions of OpenCL, an offset precedes it.
-    pub(crate) pointer: usize,
-    /// Index of the operand that is stored; `None` for a load.
-    pub(crate) stored: Option<usize>,
+    /// Id of the pointer. In the functions of OpenCL, an offset precedes it.
+    pub(crate) pointer: u32,
+    /// Id of the value that is stored; `None` for a load.
+    pub(crate) stored: Option<u32>,
     /// Set for a load or store by a function.
     pub(crate) vector: Option<VectorAccess>,
+    /// Declared alignment, or 1.
+    alignment: u32,
 }
 
 impl AccessOperands {
     pub(crate) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
-        let is_volatile = |word: usize| {
-            i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
-        };
-        match i.op()? {
-            Op::Load if !is_volatile(3) => Some(Self { pointer: 2, stored: None, vector: None }),
-            Op::Store if !is_volatile(2) => {
-                Some(Self { pointer: 0, stored: Some(1), vector: None })
-            }
+        let (pointer, stored, access) = match i.view() {
+            View::Load { pointer, access } => (pointer, None, access),
+            View::Store { pointer, value, access } => (pointer, Some(value), access),
             _ => {
                 let vector = VectorAccess::of(definitions, i)?;
-                let (pointer, stored) = (vector.pointer(), vector.stored);
-                Some(Self { pointer, stored, vector: Some(vector) })
+                let (pointer, stored) = (vector.pointer, vector.stored);
+                return Some(Self { pointer, stored, vector: Some(vector), alignment: 1 });
             }
+        };
+        let alignment = access.alignment().unwrap_or(1);
+        (!access.is_volatile()).then_some(Self { pointer, stored, vector: None, alignment })
+    }
+
+    /// Returns the index of the pointer among the words of the instruction.
+    fn pointer_at(&self) -> usize {
+        match (&self.vector, self.stored) {
+            (Some(vector), _) => vector.offset_at() + 1,
+            (None, Some(_)) => 0,
+            (None, None) => 2,
         }
     }
 
@@ -79,26 +86,13 @@ impl AccessOperands {
         interner: &mut Interner,
     ) -> Result<Vec<u32>> {
         let mut words: Vec<_> = i.words_from(0).collect();
-        words[self.pointer] = address;
-        if i.op() == Some(Op::ExtInst) {
-            // The offset precedes the pointer.
-            let offset = &mut words[self.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
+        words[self.pointer_at()] = address;
+        if let Some(vector) = &self.vector {
+            let ty = definitions.get(vector.offset).and_then(|i| i.result_type());
             let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            *offset = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
+            words[vector.offset_at()] = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
         }
         Ok(words)
-    }
-
-    /// Returns the declared alignment, or 1.
-    fn alignment(&self, i: &Instruction<'_>) -> u32 {
-        let mask = match i.op() {
-            Some(Op::Load) => 3,
-            Some(Op::Store) => 2,
-            _ => return 1,
-        };
-        let is_declared = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
-        i.word(mask + 1).filter(|_| is_declared).unwrap_or(1)
     }
 }
 
@@ -203,68 +197,57 @@ fn use_in(
     variables: &HashSet<u32>,
 ) -> Result<Option<Used>, String> {
     let (mut pointer, mut variable) = (Vec::new(), Vec::new());
-    ids(i, definitions, |word, role| {
-        let id = i.word(word).unwrap_or_default();
-        if role == Role::Operand && pointers.contains(&id) {
-            pointer.push(word);
-        }
-        if role == Role::Operand && variables.contains(&id) {
-            variable.push(word);
-        }
+    operand_ids(i, definitions, |id| {
+        pointer.extend(Some(id).filter(|id| pointers.contains(id)));
+        variable.extend(Some(id).filter(|id| variables.contains(id)));
     })
     .map_err(|error| error.to_string())?;
-    Ok(Some(match (pointer.as_slice(), variable.as_slice()) {
-        ([], []) => return Ok(None),
-        (&[word], []) => used(definitions, i, word),
-        ([], &[word]) => match i.op() {
-            Some(Op::Load) => Used::Address,
-            Some(Op::LifetimeStart | Op::LifetimeStop) => Used::Nothing,
-            Some(Op::Bitcast) if word == 2 => Used::Mark,
-            _ => Used::Otherwise,
-        },
-        (&[1], &[0]) if i.op() == Some(Op::Store) => Used::Nothing,
+    Ok(Some(match (pointer.as_slice(), variable.as_slice(), i.view()) {
+        ([], [], _) => return Ok(None),
+        (&[address], [], _) => used(definitions, i, address),
+        ([], [_], View::Load { .. }) => Used::Address,
+        ([], [_], View::Lifetime { .. }) => Used::Nothing,
+        ([], [_], View::Unary { .. }) if i.op() == Some(Op::Bitcast) => Used::Mark,
+        (&[address], &[own], View::Store { pointer, value, .. })
+            if (address, own) == (value, pointer) =>
+        {
+            Used::Nothing
+        }
         _ => Used::Otherwise,
     }))
 }
 
 /// Whether an operation calculates an address from another one, its first operand, or converts an address.
 pub(crate) fn is_address(op: Op) -> bool {
-    matches!(
-        op,
-        Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain
-            | Op::PtrCastToGeneric
-            | Op::GenericCastToPtr
-            | Op::CopyObject
-            | Op::Bitcast
-    )
+    Row::of(op).is_some_and(|row| row.address.is_derived())
 }
 
-/// Returns how an instruction uses the address that is its operand `word`.
-fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used {
-    match i.op() {
-        Some(op) if word == 2 && is_address(op) => Used::Address,
-        Some(Op::Load) if word == 2 => Used::Access,
-        Some(Op::Store) if word == 0 => Used::Access,
-        Some(Op::Store) if word == 1 => {
-            let variable = i.word(0).and_then(|id| definitions.get(id));
-            match variable.filter(|variable| variable.op() == Some(Op::Variable)) {
-                Some(variable) if variable.word(3).is_none() => {
-                    variable.result().map_or(Used::Otherwise, Used::Spill)
-                }
+/// Returns how an instruction uses an address that is one of its operands.
+fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, address: u32) -> Used {
+    match i.view() {
+        _ if i.op().is_some_and(is_address) && i.derived_from() == Some(address) => Used::Address,
+        View::Load { .. } => Used::Access,
+        View::Store { pointer, .. } if pointer == address => Used::Access,
+        View::Store { pointer, .. } => {
+            let variable = definitions.get(pointer).map(|variable| variable.view());
+            match variable {
+                Some(View::Variable { initial: None, .. }) => Used::Spill(pointer),
                 _ => Used::Otherwise,
             }
         }
-        Some(Op::SampledImage) if word == 2 => Used::Address,
-        Some(Op::ImageRead | Op::ImageSampleExplicitLod) if word == 2 => Used::Access,
-        Some(Op::ImageWrite) if word == 0 => Used::Access,
-        Some(Op::ImageQuerySize | Op::ImageQuerySizeLod) if is_first_level(definitions, i) => {
+        View::SampledImage { image, .. } if image == address => Used::Address,
+        View::ImageRead { image, .. }
+        | View::ImageSample { image, .. }
+        | View::ImageWrite { image, .. }
+            if image == address =>
+        {
+            Used::Access
+        }
+        View::ImageQuery { .. } | View::ImageQueryLod { .. } if is_first_level(definitions, i) => {
             Used::Size
         }
-        Some(Op::ExtInst) => match VectorAccess::of(definitions, i) {
-            Some(access) if word == access.pointer() => Used::Access,
+        View::ExtInst { .. } => match VectorAccess::of(definitions, i) {
+            Some(access) if access.pointer == address => Used::Access,
             None if extended(definitions, i) == Some(Extended::prefetch) => Used::Nothing,
             _ => Used::Otherwise,
         },

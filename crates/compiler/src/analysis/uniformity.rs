@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::Dominators;
 use kiln_spirv::edit::{
-    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, located,
+    Definitions, Effect, Instruction, Location, Meaning, Section, View, located, operand_ids,
 };
 use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
@@ -78,11 +78,7 @@ impl<'m> Function<'m> {
         let (parameters, blocks) = blocks(definitions, body);
         let operands_of = |i: &Instruction<'m>| {
             let mut operands = Vec::new();
-            _ = ids(i, definitions, |word, role| {
-                if role == Role::Operand {
-                    operands.extend(i.word(word));
-                }
-            });
+            _ = operand_ids(i, definitions, |id| operands.push(id));
             operands
         };
         let operands = blocks.iter().map(|block| {
@@ -96,11 +92,7 @@ impl<'m> Function<'m> {
                 previous[next].push(at);
             }
         }
-        let condition = |block: &Block<'m>| {
-            let mut all = block.body.iter().map(|(_, i)| i);
-            let branch = all.find(|i| matches!(i.op(), Some(Op::BranchConditional | Op::Switch)));
-            branch.and_then(|i| i.word(0))
-        };
+        let condition = |block: &Block<'m>| block.body.iter().find_map(|(_, i)| i.condition());
         let conditions = blocks.iter().map(condition).collect();
         let deciding = Deciding::of(&blocks);
         Self { id, parameters, blocks, operands, previous, conditions, deciding }
@@ -227,9 +219,9 @@ impl<'m> Search<'_, 'm> {
                 }
                 match op {
                     Op::FunctionCall => {
-                        let called = i.word(2).unwrap_or_default();
+                        let called = i.called().unwrap_or_default();
                         let parameters = self.parameters.get(&called).into_iter().flatten();
-                        for (&parameter, argument) in parameters.zip(i.words_from(3)) {
+                        for (&parameter, argument) in parameters.zip(i.arguments()) {
                             if values.contains(&argument) {
                                 values.insert(parameter);
                             }
@@ -252,17 +244,19 @@ impl<'m> Search<'_, 'm> {
     /// values, over the whole group. Each work-item has its own result of a scan, each sub-group its own of a function
     /// of the sub-group.
     fn gives_all_the_same(&self, op: Op, i: &Instruction<'m>) -> bool {
-        let scope = i.word(2).and_then(|id| self.definitions.get(id));
-        let scope = scope.filter(|i| i.op() == Some(Op::Constant)).and_then(|i| i.word(2));
-        let combines = match op {
-            Op::GroupAll | Op::GroupAny => true,
-            _ => i.word(3) == Some(GroupOperation::Reduce as u32),
+        let (scope, combines) = match i.view() {
+            View::GroupVote { scope, .. } => (scope, matches!(op, Op::GroupAll | Op::GroupAny)),
+            View::GroupReduce { scope, operation, .. } => {
+                (scope, operation == GroupOperation::Reduce as u32)
+            }
+            _ => return false,
         };
+        let scope = self.definitions.get(scope).and_then(|i| i.literal()?.get(0));
         combines && scope == Some(Scope::Workgroup as u32)
     }
 
     fn is_divergent_load(&self, i: &Instruction<'m>) -> bool {
-        let Some(pointer) = i.word(2) else { return true };
+        let Some(pointer) = i.pointer() else { return true };
         if let Some(&built_in) = self.built_ins.get(&pointer) {
             let built_in = BuiltIn::from_u32(built_in);
             return !matches!(
@@ -279,7 +273,7 @@ impl<'m> Search<'_, 'm> {
             );
         }
         // Constant memory is the same for all work-items: launches do not write what they are given as constant.
-        let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
+        let class = self.definitions.type_of(pointer).and_then(|ty| ty.storage_class());
         class != Some(StorageClass::UniformConstant as u32)
     }
 

@@ -4,16 +4,18 @@
 //! three (OpenCL C, "Vector Data Load and Store Functions"), except for `vloada_half3` and `vstorea_half3`,
 //! which take the memory of four.
 
-use kiln_spirv::edit::{Definitions, Instruction};
+use kiln_spirv::edit::{Definitions, Instruction, View};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 /// Load or store by a function of OpenCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VectorAccess {
-    /// Word of the offset in vectors. The pointer follows it.
-    pub(crate) offset: usize,
-    /// Word of the stored value; `None` for a load.
-    pub(crate) stored: Option<usize>,
+    /// Id of the offset in vectors.
+    pub(crate) offset: u32,
+    /// Id of the pointer.
+    pub(crate) pointer: u32,
+    /// Id of the stored value; `None` for a load.
+    pub(crate) stored: Option<u32>,
     /// Bytes in memory; `None` if the types do not fit the function, as in a damaged module.
     pub(crate) span: Option<Span>,
     /// Whether the elements in memory are of type `half`, and are converted.
@@ -46,13 +48,17 @@ impl VectorAccess {
             | Extended::vstorea_halfn_r => (true, true),
             _ => return None,
         };
-        let stored = is_store.then_some(4);
-        let offset = if is_store { 5 } else { 4 };
-        Some(Self { offset, stored, span: span(definitions, i, stored, converts), converts })
+        let View::ExtInst { operands, .. } = i.view() else { return None };
+        let first = usize::from(is_store);
+        let (offset, pointer) = (operands.get(first)?, operands.get(first + 1)?);
+        let stored = if is_store { operands.get(0) } else { None };
+        let span = span(definitions, i, stored, converts);
+        Some(Self { offset, pointer, stored, span, converts })
     }
 
-    pub(crate) fn pointer(&self) -> usize {
-        self.offset + 1
+    /// Returns the index of the offset among the words of the instruction. The pointer follows.
+    pub(crate) fn offset_at(&self) -> usize {
+        4 + usize::from(self.stored.is_some())
     }
 }
 
@@ -60,18 +66,18 @@ impl VectorAccess {
 fn span(
     definitions: &Definitions<'_>,
     i: &Instruction<'_>,
-    stored: Option<usize>,
+    stored: Option<u32>,
     converts: bool,
 ) -> Option<Span> {
     let function = extended(definitions, i)?;
     let ty = match stored {
         None => i.result_type()?,
-        Some(stored) => definitions.get(i.word(stored)?)?.result_type()?,
+        Some(stored) => definitions.get(stored)?.result_type()?,
     };
     let ty = definitions.get(ty)?;
-    let (component, count) = match ty.op()? {
-        Op::TypeVector => (definitions.get(ty.word(1)?)?, ty.word(2)?),
-        _ => (ty, 1),
+    let (component, count) = match ty.vector() {
+        Some((component, count)) => (definitions.get(component)?, count),
+        None => (ty, 1),
     };
     let is_single =
         matches!(function, Extended::vload_half | Extended::vstore_half | Extended::vstore_half_r);
@@ -79,10 +85,10 @@ fn span(
         return None;
     }
     // Loads of vectors state the number of elements, too.
-    if stored.is_none() && !is_single && i.word(6)? != count {
+    if stored.is_none() && !is_single && i.extended_operands().nth(2)? != count {
         return None;
     }
-    let width = match (component.op()?, component.word(1)?) {
+    let width = match (component.op()?, component.width()?) {
         (Op::TypeFloat, 16 | 32 | 64) if converts => 16,
         (Op::TypeInt | Op::TypeFloat, width @ (8 | 16 | 32 | 64)) if !converts => width,
         _ => return None,
@@ -98,10 +104,7 @@ fn span(
 
 /// Returns the OpenCL function that an instruction calls.
 pub(crate) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
-    if i.op() != Some(Op::ExtInst) {
-        return None;
-    }
-    let set = i.word(2).and_then(|set| definitions.get(set))?;
-    let is_opencl = set.string(1) == Some("OpenCL.std");
-    i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl)
+    let (set, function) = i.extended().filter(|_| i.op() == Some(Op::ExtInst))?;
+    let is_opencl = definitions.get(set)?.text() == Some("OpenCL.std");
+    Extended::from_u32(function).filter(|_| is_opencl)
 }

@@ -400,11 +400,10 @@ impl Kernel {
             }
             Memory::Variable(id) => {
                 let names = definitions.module().section(Section::Names).iter();
-                let mut names = names.filter(|i| i.word(0) == Some(*id) && i.word(1).is_some());
-                let name = names.find_map(|i| i.string(1).map(str::to_owned));
+                let name = names.filter_map(|i| i.named()).find(|(target, _)| target == id);
                 name.map_or_else(
                     || "a variable".to_owned(),
-                    |name| format!("the variable `{name}`"),
+                    |(_, name)| format!("the variable `{name}`"),
                 )
             }
         }
@@ -413,14 +412,13 @@ impl Kernel {
     /// Returns whether a variable is constant, or an input of the kernel.
     pub(super) fn is_constant(&self, definitions: &Definitions<'_>, variable: u32) -> bool {
         use rspirv::spirv::{Decoration, StorageClass};
-        let class =
-            definitions.get(variable).and_then(|i| i.word(2)).and_then(StorageClass::from_u32);
+        let class = definitions.get(variable).and_then(|i| StorageClass::from_u32(i.variable()?.0));
         let is_declared = || {
             let constant = [Decoration::Constant, Decoration::NonWritable];
             let mut all = definitions.module().section(Section::Annotations).iter();
             all.any(|i| {
-                i.word(0) == Some(variable)
-                    && constant.iter().any(|decoration| i.word(1) == Some(*decoration as u32))
+                let mut constant = constant.iter().filter_map(|constant| i.decoration(*constant));
+                constant.any(|(target, _)| target == variable)
             })
         };
         matches!(class, Some(StorageClass::UniformConstant | StorageClass::Input)) || is_declared()

@@ -5,14 +5,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Function, Instruction, Section, is_atomic};
+use kiln_spirv::edit::{
+    Access, Address, Definitions, Effect, Function, Instruction, Meaning, Section, View,
+};
 use kiln_spirv::{Module, unfit_built_in};
 use rspirv::spirv::{
     AddressingModel, Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op,
     StorageClass,
 };
 
-use crate::analysis::images;
 use crate::analysis::vector_access::extended;
 use crate::transform::merge::set_control;
 use crate::transform::modes::Modes;
@@ -40,19 +41,24 @@ pub(super) fn refused(definitions: &Definitions<'_>) -> Option<String> {
 fn refused_built_in(definitions: &Definitions<'_>) -> Option<String> {
     let module = definitions.module();
     let models = module.section(Section::MemoryModel).iter();
-    let addressing = models.filter(|i| i.op() == Some(Op::MemoryModel)).find_map(|i| i.word(0));
+    let addressing = models.into_iter().find_map(|i| match i.view() {
+        View::MemoryModel { addressing, .. } => Some(addressing),
+        _ => None,
+    });
     let address_bits = match addressing {
         Some(model) if model == AddressingModel::Physical32 as u32 => 32,
         _ => 64,
     };
-    let is_built_in = |i: &Instruction<'_>| {
-        let at = usize::from(i.op() == Some(Op::MemberDecorate)) + 1;
-        i.word(at) == Some(Decoration::BuiltIn as u32)
+    let is_built_in = |i: &Instruction<'_>| match i.view() {
+        View::Decorate { decoration, .. }
+        | View::DecorateId { decoration, .. }
+        | View::MemberDecorate { decoration, .. } => decoration == Decoration::BuiltIn as u32,
+        _ => false,
     };
     let mut known = HashSet::new();
     for i in module.section(Section::Annotations).iter().filter(is_built_in) {
         let unfit = unfit_built_in(definitions, &i, address_bits);
-        let is_new = i.word(0).is_some_and(|id| known.insert(id));
+        let is_new = i.target().is_some_and(|id| known.insert(id));
         let twice = (!is_new).then(|| "has a variable with two built-in values".to_owned());
         if let Some(reason) = unfit.or(twice) {
             return Some(format!("its module {reason}"));
@@ -60,8 +66,7 @@ fn refused_built_in(definitions: &Definitions<'_>) -> Option<String> {
     }
     let mut globals = module.section(Section::Globals).iter();
     let other = globals.find(|i| {
-        let is_input =
-            i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Input as u32);
+        let is_input = i.variable().is_some_and(|(class, _)| class == StorageClass::Input as u32);
         is_input && i.result().is_some_and(|id| !known.contains(&id))
     });
     other.map(|_| "its module has an input variable without a built-in value".to_owned())
@@ -94,14 +99,17 @@ pub(super) fn refused_flags(i: &Instruction<'_>) -> Option<String> {
         | LoopControl::DONT_UNROLL
         | LoopControl::PEEL_COUNT
         | LoopControl::PARTIAL_COUNT;
-    let (mask, known) = match i.op()? {
-        Op::Load => (i.word(3), accesses.bits()),
-        Op::Store | Op::CopyMemory => (i.word(2), accesses.bits()),
-        Op::CopyMemorySized => (i.word(3), accesses.bits()),
-        Op::LoopMerge => (i.word(2), loops.bits()),
+    let mask = |access: Access<'_>| access.mask().unwrap_or(0);
+    let (flags, known) = match i.view() {
+        View::Load { access, .. } | View::Store { access, .. } => (mask(access), accesses.bits()),
+        View::CopyMemory { access, source_access, .. }
+        | View::CopyMemorySized { access, source_access, .. } => {
+            (mask(access) | mask(source_access), accesses.bits())
+        }
+        View::LoopMerge { control, .. } => (control, loops.bits()),
         _ => return None,
     };
-    let other = mask.unwrap_or(0) & !known;
+    let other = flags & !known;
     (other != 0).then(|| format!("{} has the flags {other:#x}, which are not followed", i.name()))
 }
 
@@ -133,7 +141,10 @@ fn false_claims(definitions: &Definitions<'_>) -> HashSet<u32> {
     let functions = &definitions.module().functions;
     let claiming = functions.iter().filter(|function| {
         let declared = function.body.iter().find(|i| i.op() == Some(Op::Function));
-        declared.and_then(|i| i.word(2)).unwrap_or(0) & CLAIMS.bits() != 0
+        declared.is_some_and(|i| match i.view() {
+            View::Function { control, .. } => control & CLAIMS.bits() != 0,
+            _ => false,
+        })
     });
     let claiming: Vec<_> = claiming.filter(|function| !function.is_declaration()).collect();
     let mut pure: HashSet<_> = claiming.iter().map(|function| function.id).collect();
@@ -158,30 +169,37 @@ fn false_claims(definitions: &Definitions<'_>) -> HashSet<u32> {
 /// Returns whether an instruction accesses no memory but variables of its own function. `pure` has the
 /// functions that do not, either.
 fn has_no_effects(definitions: &Definitions<'_>, pure: &HashSet<u32>, i: &Instruction<'_>) -> bool {
-    match i.op() {
-        Some(Op::Load) => i.word(2).is_some_and(|id| is_own(definitions, id)),
-        Some(Op::Store) => i.word(0).is_some_and(|id| is_own(definitions, id)),
-        Some(Op::CopyMemory | Op::CopyMemorySized | Op::ControlBarrier | Op::MemoryBarrier) => {
-            false
-        }
-        Some(op) if images::is_access(op) => false,
-        Some(Op::FunctionCall) => i.word(2).is_some_and(|called| pure.contains(&called)),
-        Some(Op::ExtInst) => extended(definitions, i).is_none() || !has_pointer(definitions, i),
-        Some(op) => !is_atomic(op),
-        None => false,
+    match i.view() {
+        View::Load { pointer, .. } | View::Store { pointer, .. } => is_own(definitions, pointer),
+        View::Call { function, .. } => pure.contains(&function),
+        View::ExtInst { .. } => extended(definitions, i).is_none() || !has_pointer(definitions, i),
+        View::ControlBarrier { .. } => false,
+        _ => match i.op().and_then(Meaning::of).map(|meaning| meaning.effect) {
+            Some(
+                Effect::Structure
+                | Effect::Calculation
+                | Effect::Address
+                | Effect::Image
+                | Effect::Group,
+            ) => true,
+            Some(
+                Effect::Memory | Effect::Atomic | Effect::Fence | Effect::Pixel | Effect::Extended,
+            )
+            | None => false,
+        },
     }
 }
 
 /// Returns whether an extended instruction has a pointer among its arguments.
 fn has_pointer(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    i.words_from(4)
+    i.extended_operands()
         .any(|id| definitions.type_of(id).is_some_and(|ty| ty.op() == Some(Op::TypePointer)))
 }
 
 /// Returns whether a pointer leads to a variable of the function itself, or to an input.
 fn is_own(definitions: &Definitions<'_>, pointer: u32) -> bool {
     let base = base(definitions, pointer).filter(|(_, i)| i.op() == Some(Op::Variable));
-    let class = base.and_then(|(_, i)| StorageClass::from_u32(i.word(2)?));
+    let class = base.and_then(|(_, i)| StorageClass::from_u32(i.variable()?.0));
     let own = [StorageClass::Function, StorageClass::Input, StorageClass::UniformConstant];
     class.is_some_and(|class| own.contains(&class))
 }
@@ -194,15 +212,8 @@ pub(super) fn base<'m>(
 ) -> Option<(u32, Instruction<'m>)> {
     for _ in 0..MAX_STEPS {
         let i = definitions.get(pointer)?;
-        match i.op() {
-            Some(
-                Op::AccessChain
-                | Op::InBoundsAccessChain
-                | Op::PtrAccessChain
-                | Op::InBoundsPtrAccessChain
-                | Op::Bitcast
-                | Op::CopyObject,
-            ) => pointer = i.word(2)?,
+        match i.row().map(|row| row.address) {
+            Some(Address::Copy | Address::Part) => pointer = i.derived_from()?,
             _ => return Some((pointer, i)),
         }
     }
@@ -212,20 +223,19 @@ pub(super) fn base<'m>(
 /// Returns whether an alignment is claimed of a variable, or of a parameter, whose claims are
 /// [known](alignments).
 fn is_about_memory(definitions: &Definitions<'_>, decoration: &Instruction<'_>) -> bool {
-    let target = decoration.word(0).and_then(|target| definitions.get(target));
+    let target = decoration.target().and_then(|target| definitions.get(target));
     let op = target.and_then(|target| target.op());
     matches!(op, Some(Op::Variable | Op::FunctionParameter))
 }
 
 /// Returns the reason why a decoration is refused, if it is.
 fn refused_decoration(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
-    let decoration = match i.op() {
-        Some(Op::Decorate | Op::DecorateString) => i.word(1),
-        Some(Op::MemberDecorate | Op::MemberDecorateString) => i.word(2),
+    let decoration = match i.view() {
+        View::Decorate { decoration, .. } | View::MemberDecorate { decoration, .. } => decoration,
         // An operand that is an id may be a claim about a value that is not known here.
         _ => return Some(format!("its module has {}, which is not followed", i.name())),
     };
-    match decoration.and_then(Decoration::from_u32) {
+    match Decoration::from_u32(decoration) {
         Some(Decoration::Alignment) if !is_about_memory(definitions, i) => {
             Some("it claims that a calculated address is aligned".to_owned())
         }
@@ -249,12 +259,12 @@ pub(super) fn alignments(
 ) -> Result<HashMap<u32, i128>, String> {
     let (functions, calls) = (parameters(definitions), calls(definitions));
     let annotations = definitions.module().section(Section::Annotations).iter();
-    let claims = annotations.filter(|i| i.word(1) == Some(Decoration::Alignment as u32));
-    let claims = claims.filter_map(|i| i.word(0).zip(i.word(2)));
+    let claims = annotations.filter_map(|i| i.decoration(Decoration::Alignment));
+    let claims = claims.filter_map(|(id, bytes)| Some((id, bytes.get(0)?)));
     let mut pending: Vec<_> = claims.filter(|(id, _)| functions.contains_key(id)).collect();
     let (mut known, mut seen) = (HashMap::new(), HashSet::new());
     while let Some((parameter, bytes)) = pending.pop() {
-        let class = definitions.type_of(parameter).and_then(|ty| ty.word(1));
+        let class = definitions.type_of(parameter).and_then(|ty| ty.storage_class());
         // Compilers align variables by themselves.
         if class == Some(StorageClass::Function as u32) || !seen.insert((parameter, bytes)) {
             continue;
@@ -265,8 +275,8 @@ pub(super) fn alignments(
             *claimed = i128::from(bytes).max(*claimed);
             continue;
         }
-        for call in calls.iter().filter(|call| call.word(2) == Some(function)) {
-            let passed = call.word(3 + at).and_then(|id| origins(definitions, id));
+        for call in calls.iter().filter(|call| call.called() == Some(function)) {
+            let passed = call.arguments().nth(at).and_then(|id| origins(definitions, id));
             let are_parameters = |ids: &Vec<u32>| ids.iter().all(|id| functions.contains_key(id));
             match passed.filter(are_parameters) {
                 Some(ids) => pending.extend(ids.into_iter().map(|id| (id, bytes))),
@@ -306,9 +316,11 @@ fn origins(definitions: &Definitions<'_>, id: u32) -> Option<Vec<u32>> {
     for _ in 0..MAX_ORIGINS {
         let Some(id) = pending.pop() else { return Some(found) };
         let definition = definitions.get(id);
-        match definition.and_then(|i| Some((i, i.op()?))) {
-            Some((i, Op::CopyObject | Op::Bitcast)) => pending.push(i.word(2)?),
-            Some((i, Op::Select)) => pending.extend([i.word(3)?, i.word(4)?]),
+        let is_copy =
+            definition.and_then(|i| i.row()).is_some_and(|row| row.address == Address::Copy);
+        match definition.map(|i| i.view()) {
+            Some(View::Select { yes, no, .. }) => pending.extend([yes, no]),
+            Some(View::Unary { value }) if is_copy => pending.push(value),
             _ => found.push(id),
         }
     }

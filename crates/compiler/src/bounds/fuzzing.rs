@@ -32,7 +32,7 @@ pub fn exercise(bytes: &[u8], choices: &[u8]) {
     let module = without_false_claims(&module).unwrap_or(module);
     let mut choices = Choices(choices);
     let entries = module.section(Section::EntryPoints);
-    let names: Vec<_> = entries.iter().filter_map(|entry| entry.string(2)).collect();
+    let names: Vec<_> = entries.iter().filter_map(|entry| Some(entry.entry_point()?.1)).collect();
     let Some(name) = names.get(choices.below(names.len())) else { return };
     let read_only = (0..4).filter(|_| choices.below(8) == 0).collect();
     let Ok(kernel) = Kernel::of(&module, name, &[], &read_only) else { return };

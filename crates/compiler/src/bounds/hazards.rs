@@ -22,10 +22,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::edit::{
-    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, is_atomic, located,
+    Class, Definitions, Effect, Instruction, Location, Meaning, Section, View, is_atomic, located,
+    operand_ids,
 };
 use rspirv::spirv::{
-    Decoration, FPFastMathMode, FunctionParameterAttribute as Attribute, MemoryAccess, Op,
+    Decoration, FPFastMathMode, FunctionParameterAttribute as Attribute, Op,
     OpenclStd100Op as Extended, StorageClass,
 };
 
@@ -108,14 +109,14 @@ pub(super) fn hazards(
 /// where they are.
 fn finite_claims<'a>(definitions: &'a Definitions<'_>) -> impl Iterator<Item = u32> + 'a {
     let all = definitions.module().section(Section::Annotations).iter();
-    all.filter(claims_to_be_finite).filter_map(|i| i.word(0))
+    all.filter(claims_to_be_finite).filter_map(|i| i.target())
 }
 
 /// Returns whether a decoration claims that a number is neither infinite nor NaN.
 pub(super) fn claims_to_be_finite(i: &Instruction<'_>) -> bool {
     let claims = FPFastMathMode::NOT_NAN | FPFastMathMode::NOT_INF | FPFastMathMode::FAST;
-    i.word(1) == Some(Decoration::FPFastMathMode as u32)
-        && i.word(2).is_some_and(|mask| mask & claims.bits() != 0)
+    let mode = i.decoration(Decoration::FPFastMathMode).and_then(|(_, mode)| mode.get(0));
+    mode.is_some_and(|mask| mask & claims.bits() != 0)
 }
 
 /// Adds to a set of variables the parameters of functions that only pointers to these variables are passed to.
@@ -129,8 +130,8 @@ fn with_parameters(
     }
     let mut passed = HashMap::<(u32, usize), Vec<u32>>::new();
     for call in claims::calls(definitions) {
-        let called = call.word(2).unwrap_or_default();
-        for (at, argument) in call.words_from(3).enumerate() {
+        let called = call.called().unwrap_or_default();
+        for (at, argument) in call.arguments().enumerate() {
             let base = claims::base(definitions, argument).map_or(argument, |(base, _)| base);
             passed.entry((called, at)).or_default().push(base);
         }
@@ -188,8 +189,7 @@ impl<'a, 'm> Taint<'a, 'm> {
         let undefined = globals.filter(|i| i.op() == Some(Op::Undef));
         let decorated = |decoration: Decoration| {
             let all = module.section(Section::Annotations).iter();
-            let all = all.filter(move |i| i.word(1) == Some(decoration as u32));
-            all.filter_map(|i| i.word(0))
+            all.filter_map(move |i| i.decoration(decoration)).map(|(id, _)| id)
         };
         // Sums that claim not to wrap are not defined where they do.
         let wrapping =
@@ -231,30 +231,33 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     fn step(&mut self, function: u32, i: &Instruction<'m>) {
         let Some(op) = i.op() else { return };
+        let view = i.view();
         match op {
             Op::FunctionCall => {
-                let called = i.word(2).and_then(|called| self.parameters.get(&called)).cloned();
-                for (parameter, argument) in called.into_iter().flatten().zip(i.words_from(3)) {
+                let called = i.called().and_then(|called| self.parameters.get(&called)).cloned();
+                for (parameter, argument) in called.into_iter().flatten().zip(i.arguments()) {
                     self.pass(argument, parameter);
                 }
                 // The result of the function is noted under the function's id.
-                if let Some((called, result)) = i.word(2).zip(i.result()) {
+                if let Some((called, result)) = i.called().zip(i.result()) {
                     self.pass(called, result);
                 }
             }
             Op::ReturnValue => {
-                if let Some(value) = i.word(0) {
+                if let View::Return { value } = view {
                     self.pass(value, function);
                 }
             }
             Op::Store => {
-                if let Some((pointer, value)) = i.word(0).zip(i.word(1)) {
+                if let View::Store { pointer, value, .. } = view {
                     self.store(pointer, value);
                 }
             }
             Op::CopyMemory | Op::CopyMemorySized => {
-                if let Some((to, from)) = i.word(0).zip(i.word(1)) {
-                    self.copy(to, from);
+                if let View::CopyMemory { target, source, .. }
+                | View::CopyMemorySized { target, source, .. } = view
+                {
+                    self.copy(target, source);
                 }
             }
             Op::Load => self.load(i),
@@ -270,20 +273,24 @@ impl<'a, 'm> Taint<'a, 'm> {
             // A vector is built up from an undefined one. Which components are set is not followed, unless all
             // are.
             Op::CompositeInsert => {
-                let parts = [i.word(2), i.word(3).filter(|_| !self.is_whole(i))];
-                self.depend(i, parts.into_iter().flatten());
+                if let View::Insert { part, whole, .. } = view {
+                    let others = Some(whole).filter(|_| !self.is_whole(i));
+                    self.depend(i, [part].into_iter().chain(others));
+                }
             }
             Op::VectorShuffle => {
                 let components = self.shuffled(i);
                 self.depend_on_components(i, components);
             }
-            Op::CompositeExtract if self.is_component(i) => {
-                let component = i.word(2).zip(i.word(3)).map(|(of, at)| self.component(of, at));
+            Op::CompositeExtract if self.extracted(i).is_some() => {
+                let component = self.extracted(i).map(|(of, at)| self.component(of, at));
                 self.depend_on_components(i, component.into_iter().collect());
             }
             Op::ExtInst => self.called(i),
             Op::ImageWrite => {
-                self.is_stored |= i.word(2).is_some_and(|value| self.undefined.contains(&value));
+                if let View::ImageWrite { texel, .. } = view {
+                    self.is_stored |= self.undefined.contains(&texel);
+                }
             }
             // The pixels of an image that is only read do not change, and were written.
             Op::ImageRead | Op::ImageSampleExplicitLod => self.read_pixel(i),
@@ -320,9 +327,8 @@ impl<'a, 'm> Taint<'a, 'm> {
         let Some(access) = VectorAccess::of(self.definitions, i) else {
             return self.calculate(i);
         };
-        let stored = access.stored.and_then(|word| i.word(word));
-        match i.word(access.pointer()).zip(stored) {
-            Some((pointer, value)) => self.store(pointer, value),
+        match access.stored {
+            Some(value) => self.store(access.pointer, value),
             None => self.load(i),
         }
     }
@@ -344,11 +350,7 @@ impl<'a, 'm> Taint<'a, 'm> {
     /// Returns the ids of an instruction's operands.
     fn operands(&self, i: &Instruction<'m>) -> Vec<u32> {
         let mut operands = Vec::new();
-        let known = ids(i, self.definitions, |word, role| {
-            if role == Role::Operand {
-                operands.extend(i.word(word));
-            }
-        });
+        let known = operand_ids(i, self.definitions, |id| operands.push(id));
         debug_assert!(known.is_ok(), "instructions of prepared kernels are known");
         operands
     }
@@ -379,7 +381,7 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     /// Notes that memory is copied.
     fn copy(&mut self, to: u32, from: u32) {
-        let class = self.definitions.type_of(from).and_then(|ty| ty.word(1));
+        let class = self.definitions.type_of(from).and_then(|ty| ty.storage_class());
         let (is_shared, is_undefined) = match class.and_then(StorageClass::from_u32) {
             Some(StorageClass::Function) => {
                 let is_shared = self.is_shared_stored || self.is_shared_variable(from);
@@ -407,7 +409,7 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     /// Returns whether a pointer leads to memory of the work-item alone. A generic one may lead there.
     fn is_private(&self, pointer: u32) -> bool {
-        let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
+        let class = self.definitions.type_of(pointer).and_then(|ty| ty.storage_class());
         let class = class.and_then(StorageClass::from_u32);
         matches!(class, Some(StorageClass::Function | StorageClass::Generic))
     }
@@ -419,16 +421,13 @@ impl<'a, 'm> Taint<'a, 'm> {
     }
 
     fn load(&mut self, i: &Instruction<'m>) {
-        let pointer = match VectorAccess::of(self.definitions, i) {
-            Some(access) => access.pointer(),
-            None => 2,
+        let pointer = match i.view() {
+            View::Load { access, .. } if access.is_volatile() => return,
+            View::Load { pointer, .. } => Some(pointer),
+            _ => VectorAccess::of(self.definitions, i).map(|access| access.pointer),
         };
-        let is_volatile = |mask: u32| mask & MemoryAccess::VOLATILE.bits() != 0;
-        if i.op() == Some(Op::Load) && i.word(3).is_some_and(is_volatile) {
-            return;
-        }
-        let Some((result, pointer)) = i.result().zip(i.word(pointer)) else { return };
-        let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
+        let Some((result, pointer)) = i.result().zip(pointer) else { return };
+        let class = self.definitions.type_of(pointer).and_then(|ty| ty.storage_class());
         match class.and_then(StorageClass::from_u32) {
             Some(StorageClass::Input | StorageClass::UniformConstant) => {}
             Some(StorageClass::Function | StorageClass::Workgroup) if self.is_written(pointer) => {
@@ -479,7 +478,7 @@ impl<'a, 'm> Taint<'a, 'm> {
     fn is_initialised(&self, pointer: u32) -> bool {
         let Some((id, i)) = claims::base(self.definitions, pointer) else { return false };
         match i.op() {
-            Some(Op::Variable) => i.word(3).is_some(),
+            Some(Op::Variable) => i.variable().is_some_and(|(_, initial)| initial.is_some()),
             Some(Op::FunctionParameter) => {
                 let function = self.parameters.values().filter(|all| all.contains(&id));
                 function.count() == 1 && self.is_by_value(id)
@@ -489,25 +488,26 @@ impl<'a, 'm> Taint<'a, 'm> {
     }
 
     fn is_by_value(&self, parameter: u32) -> bool {
-        let mut all = self.definitions.module().section(Section::Annotations).iter();
-        all.any(|i| {
-            i.word(0) == Some(parameter)
-                && i.word(1) == Some(Decoration::FuncParamAttr as u32)
-                && i.word(2) == Some(Attribute::ByVal as u32)
+        let all = self.definitions.module().section(Section::Annotations).iter();
+        let mut all = all.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
+        all.any(|(target, attribute)| {
+            target == parameter && attribute.get(0) == Some(Attribute::ByVal as u32)
         })
     }
 
-    /// Returns whether an instruction takes a component of a vector.
-    fn is_component(&self, i: &Instruction<'m>) -> bool {
-        let ty = i.word(2).and_then(|id| self.definitions.type_of(id));
-        ty.is_some_and(|ty| ty.op() == Some(Op::TypeVector)) && i.word(4).is_none()
+    /// Returns the vector and the number of the component that an instruction takes.
+    fn extracted(&self, i: &Instruction<'m>) -> Option<(u32, u32)> {
+        let View::Extract { whole, path } = i.view() else { return None };
+        self.definitions.type_of(whole)?.vector()?;
+        Some((whole, path.single()?))
     }
 
     /// Returns the insertions that a vector was built up with, from the last one.
     fn insertions(&self, last: Option<Instruction<'m>>) -> impl Iterator<Item = Instruction<'m>> {
         let is_insertion = |i: &Instruction<'_>| i.op() == Some(Op::CompositeInsert);
         let before = move |i: &Instruction<'m>| {
-            i.word(3).and_then(|whole| self.definitions.get(whole)).filter(is_insertion)
+            let View::Insert { whole, .. } = i.view() else { return None };
+            self.definitions.get(whole).filter(is_insertion)
         };
         std::iter::successors(last.filter(is_insertion), before).take(MAX_STEPS)
     }
@@ -515,11 +515,12 @@ impl<'a, 'm> Taint<'a, 'm> {
     /// Returns whether an insertion completes a vector: the ones before it set all other components.
     fn is_whole(&self, i: &Instruction<'m>) -> bool {
         let count = i.result_type().and_then(|ty| self.definitions.get(ty));
-        let count = count.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
+        let count = count.and_then(|ty| ty.vector()).map(|(_, count)| count);
         let Some(count) = count.filter(|&count| count <= 16) else { return false };
         let mut set = 0_u32;
         for insertion in self.insertions(Some(*i)) {
-            let Some(at) = insertion.word(4).filter(|&at| at < count) else { return false };
+            let View::Insert { path, .. } = insertion.view() else { return false };
+            let Some(at) = path.get(0).filter(|&at| at < count) else { return false };
             set |= 1 << at;
             if set == (1 << count) - 1 {
                 return true;
@@ -533,23 +534,22 @@ impl<'a, 'm> Taint<'a, 'm> {
     fn component(&self, mut vector: u32, mut at: u32) -> Option<u32> {
         for _ in 0..MAX_STEPS {
             let Some(i) = self.definitions.get(vector) else { return Some(vector) };
-            match i.op() {
-                Some(Op::CompositeInsert) if i.word(5).is_none() => {
-                    let (Some(part), Some(whole)) = (i.word(2), i.word(3)) else { break };
-                    if i.word(4) == Some(at) {
+            match i.view() {
+                View::Insert { part, whole, path } if path.len() < 2 => {
+                    if path.single() == Some(at) {
                         return Some(part);
                     }
                     vector = whole;
                 }
-                Some(Op::VectorShuffle) => {
-                    let (Some(a), Some(b)) = (i.word(2), i.word(3)) else { break };
-                    let count = |id| self.definitions.type_of(id).and_then(|ty| ty.word(2));
-                    let (Some(first), Some(second)) = (count(a), count(b)) else { break };
-                    let from = i.word(at.checked_add(4)? as usize)?;
-                    if from >= first.saturating_add(second) {
+                View::Shuffle { first, second, lanes } => {
+                    let count = |id| Some(self.definitions.type_of(id)?.vector()?.1);
+                    let (Some(count), Some(others)) = (count(first), count(second)) else { break };
+                    let from = lanes.get(at as usize)?;
+                    if from >= count.saturating_add(others) {
                         return None;
                     }
-                    (vector, at) = if from < first { (a, from) } else { (b, from - first) };
+                    (vector, at) =
+                        if from < count { (first, from) } else { (second, from - count) };
                 }
                 _ => break,
             }
@@ -567,13 +567,14 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     /// Returns the components of a vector that an instruction makes of those of others.
     fn shuffled(&self, i: &Instruction<'m>) -> Vec<Option<u32>> {
-        let Some(result) = i.result() else { return Vec::new() };
-        (0..).zip(i.words_from(4)).map(|(at, _)| self.component(result, at)).collect()
+        let (Some(result), View::Shuffle { lanes, .. }) = (i.result(), i.view()) else {
+            return Vec::new();
+        };
+        (0..lanes.len() as u32).map(|at| self.component(result, at)).collect()
     }
 
     /// Returns the hazards of the coordinates of a pixel.
-    fn coordinate_hazards(&self, image: Option<u32>, coordinate: Option<u32>) -> Vec<Hazard> {
-        let Some(coordinate) = coordinate else { return Vec::new() };
+    fn coordinate_hazards(&self, image: Option<u32>, coordinate: u32) -> Vec<Hazard> {
         let ty = image.and_then(|image| images::image_type(self.definitions, image));
         let count = ty.map_or(MAX_COORDINATES, |ty| ty.coordinates() as u32);
         let components = (0..count).map(|at| self.component(coordinate, at));
@@ -590,35 +591,25 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     /// Returns the hazards of an instruction, given the values that it uses.
     fn hazards(&self, i: &Instruction<'m>) -> Vec<Hazard> {
-        let Some(op) = i.op() else { return Vec::new() };
-        let words = |words: &mut dyn Iterator<Item = u32>| -> Vec<Hazard> {
-            words.flat_map(|id| self.of_value(id)).collect()
+        let of_values = |values: &mut dyn Iterator<Item = u32>| -> Vec<Hazard> {
+            values.flat_map(|id| self.of_value(id)).collect()
         };
-        match op {
-            Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain => words(&mut i.words_from(3)),
-            Op::BranchConditional | Op::Switch => {
-                let is_undefined = i.word(0).is_some_and(|id| self.undefined.contains(&id));
+        match i.view() {
+            View::Chain { .. } | View::PtrChain { .. } => {
+                let indexes = i.chain().map(|(_, indexes)| indexes);
+                of_values(&mut indexes.into_iter().flatten())
+            }
+            View::BranchIf { condition: value, .. } | View::Switch { selector: value, .. } => {
+                let is_undefined = self.undefined.contains(&value);
                 is_undefined.then_some(Hazard::Undefined).into_iter().collect()
             }
-            Op::ULessThan
-            | Op::SLessThan
-            | Op::UGreaterThan
-            | Op::SGreaterThan
-            | Op::ULessThanEqual
-            | Op::SLessThanEqual
-            | Op::UGreaterThanEqual
-            | Op::SGreaterThanEqual
-            | Op::IEqual
-            | Op::INotEqual => {
-                let mut found = words(&mut i.words_from(2));
+            View::Binary { left, right } if i.class().is_some_and(Class::is_comparison) => {
+                let mut found = of_values(&mut [left, right].into_iter());
                 found.retain(|hazard| *hazard == Hazard::Shared);
                 found
             }
-            Op::ExtInst => match VectorAccess::of(self.definitions, i) {
-                Some(access) => words(&mut i.word(access.offset).into_iter()),
+            View::ExtInst { operands, .. } => match VectorAccess::of(self.definitions, i) {
+                Some(access) => of_values(&mut [access.offset].into_iter()),
                 None => {
                     let compares = matches!(
                         extended(self.definitions, i),
@@ -631,18 +622,24 @@ impl<'a, 'm> Taint<'a, 'm> {
                                 | Extended::u_clamp
                         )
                     );
-                    let mut found = words(&mut i.words_from(4));
+                    let mut found = of_values(&mut operands.iter());
                     found.retain(|hazard| compares && *hazard == Hazard::Shared);
                     found
                 }
             },
-            Op::CopyMemorySized => words(&mut i.word(2).into_iter()),
-            Op::ImageRead => self.coordinate_hazards(i.word(2), i.word(3)),
-            Op::ImageSampleExplicitLod => {
-                let combined = i.word(2).and_then(|id| self.definitions.get(id));
-                self.coordinate_hazards(combined.and_then(|i| i.word(2)), i.word(3))
+            View::CopyMemorySized { size, .. } => of_values(&mut [size].into_iter()),
+            View::ImageRead { image, coordinate, .. }
+            | View::ImageWrite { image, coordinate, .. } => {
+                self.coordinate_hazards(Some(image), coordinate)
             }
-            Op::ImageWrite => self.coordinate_hazards(i.word(0), i.word(1)),
+            View::ImageSample { image, coordinate, .. } => {
+                let combined = self.definitions.get(image).map(|i| i.view());
+                let image = match combined {
+                    Some(View::SampledImage { image, .. }) => Some(image),
+                    _ => None,
+                };
+                self.coordinate_hazards(image, coordinate)
+            }
             _ => Vec::new(),
         }
     }

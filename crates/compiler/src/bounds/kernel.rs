@@ -207,18 +207,18 @@ fn parameters(
     read_only: &BTreeSet<usize>,
 ) -> Result<Vec<Parameter>, String> {
     let module = definitions.module();
-    let names = module.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name));
-    let names: HashMap<_, _> = names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect();
+    let names = module.section(Section::Names).iter();
+    let names: HashMap<_, _> = names.filter_map(|i| i.named()).collect();
     let attributes = module.section(Section::Annotations).iter().filter_map(|i| {
-        let is_attribute = i.word(1) == Some(Decoration::FuncParamAttr as u32);
-        Some((i.word(0)?, i.word(2).filter(|_| is_attribute)?))
+        let (id, attribute) = i.decoration(Decoration::FuncParamAttr)?;
+        Some((id, attribute.get(0)?))
     });
     let attributes: BTreeSet<_> = attributes.collect();
     let layouts = Layouts::of(module, definitions);
     let alignments = claims::alignments(definitions, function)?;
     let decorated = |id: u32, decoration: Decoration| {
         let mut all = module.section(Section::Annotations).iter();
-        all.find(|i| i.word(0) == Some(id) && i.word(1) == Some(decoration as u32))
+        all.any(|i| i.decoration(decoration).is_some_and(|(target, _)| target == id))
     };
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
@@ -233,19 +233,18 @@ fn parameters(
             is_read_only: read_only.contains(&at)
                 || has(Attribute::NoWrite)
                 || has(Attribute::NoReadWrite)
-                || decorated(id, Decoration::NonWritable).is_some(),
+                || decorated(id, Decoration::NonWritable),
             size: None,
             alignment: alignments.get(&id).copied().unwrap_or(1),
             pointee: None,
             is_constant: false,
             is_restricted: has(Attribute::NoAlias)
-                || decorated(id, Decoration::Restrict).is_some()
-                || decorated(id, Decoration::RestrictPointer).is_some(),
+                || decorated(id, Decoration::Restrict)
+                || decorated(id, Decoration::RestrictPointer),
         };
         let ty = i.result_type().and_then(|ty| definitions.get(ty));
-        let class = ty.as_ref().and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
-        let pointee = ty.as_ref().filter(|ty| ty.op() == Some(Op::TypePointer));
-        let pointee = pointee.and_then(|ty| definitions.get(ty.word(2)?));
+        let class = ty.as_ref().and_then(|ty| ty.storage_class()).and_then(StorageClass::from_u32);
+        let pointee = ty.as_ref().and_then(|ty| definitions.get(ty.pointee()?));
         let pointee = pointee.filter(|pointee| pointee.op() == Some(Op::TypeStruct));
         let size = pointee.and_then(|pointee| layouts.size(pointee.result()?));
         parameter.pointee = size.and_then(|size| usize::try_from(size).ok());
@@ -263,7 +262,7 @@ fn parameters(
             }
             (Some(Op::TypePointer), Some(StorageClass::Function)) if has(Attribute::ByVal) => {
                 parameter.memory = ParameterMemory::ByValue;
-                parameter.size = ty.as_ref().and_then(|ty| layouts.size(ty.word(2)?));
+                parameter.size = ty.as_ref().and_then(|ty| layouts.size(ty.pointee()?));
             }
             (Some(Op::TypeImage), _) => {
                 let image = ty.as_ref().and_then(ImageType::of);

@@ -1,6 +1,6 @@
 //! Comparison of the types of values with those that an instruction [lists](Value).
 
-use kiln_spirv::edit::{Definitions, Domain, Instruction, Value};
+use kiln_spirv::edit::{Definitions, Domain, Instruction, Value, View};
 use rspirv::spirv::Op;
 
 /// Largest number of components of a vector (OpenCL C, "Built-in Vector Data Types").
@@ -36,16 +36,14 @@ pub(super) struct Patterns<'a, 'm> {
 }
 
 impl<'m> Patterns<'_, 'm> {
-    /// Returns whether the types of an instruction are those that its meaning lists. `first` is the word of the first
-    /// operand.
+    /// Returns whether the types of an instruction are those that its meaning lists. `given` has the operands.
     pub(super) fn fit(
         &self,
         i: &Instruction<'m>,
-        first: usize,
+        given: &[u32],
         (result, operands): (Value, &[Value]),
     ) -> bool {
         let ty = i.result_type();
-        let given: Vec<_> = i.words_from(first).collect();
         let types: Vec<_> = given.iter().map(|&id| self.of(id)).collect();
         let one = types.first().copied().flatten();
         let fits = |(value, own): (&Value, &Option<u32>)| self.operand_fits(*value, *own, ty, one);
@@ -60,15 +58,14 @@ impl<'m> Patterns<'_, 'm> {
 
     fn shape(&self, ty: Option<u32>) -> Option<Shape> {
         let ty = self.definitions.get(ty?)?;
-        let (part, count) = match ty.op()? {
-            Op::TypeVector => (self.definitions.get(ty.word(1)?)?, Some(ty.word(2)?)),
-            _ => (ty, None),
+        let (part, count) = match ty.vector() {
+            Some((component, count)) => (self.definitions.get(component)?, Some(count)),
+            None => (ty, None),
         };
         let (op, component) = (part.op()?, part.result()?);
         let bits = match op {
             Op::TypeBool => 0,
-            Op::TypeInt | Op::TypeFloat => part.word(1)?,
-            _ => return None,
+            _ => part.width()?,
         };
         Some(Shape { component, op, bits, count })
     }
@@ -135,7 +132,7 @@ impl<'m> Patterns<'_, 'm> {
     }
 
     fn pointee(&self, ty: Option<u32>) -> Option<u32> {
-        self.definitions.get(ty?).filter(|ty| ty.op() == Some(Op::TypePointer))?.word(2)
+        self.definitions.get(ty?)?.pointee()
     }
 
     /// Returns whether a type is that of a single value of a domain.
@@ -161,11 +158,10 @@ impl<'m> Patterns<'_, 'm> {
     pub(super) fn part(&self, ty: Option<u32>, at: impl Iterator<Item = u32>) -> Option<u32> {
         let mut ty = ty?;
         for index in at {
-            let whole = self.definitions.get(ty)?;
-            ty = match whole.op()? {
-                Op::TypeVector => whole.word(1).filter(|_| Some(index) < whole.word(2))?,
-                Op::TypeArray => whole.word(1)?,
-                Op::TypeStruct => whole.word(usize::try_from(index).ok()?.checked_add(1)?)?,
+            ty = match self.definitions.get(ty)?.view() {
+                View::TypeVector { component, count } if index < count => component,
+                View::TypeArray { element, .. } => element,
+                View::TypeStruct { members } => members.get(usize::try_from(index).ok()?)?,
                 _ => return None,
             };
         }
@@ -174,40 +170,34 @@ impl<'m> Patterns<'_, 'm> {
 
     /// Returns whether a shuffle makes a vector of components of two others.
     pub(super) fn shuffle_fits(&self, i: &Instruction<'m>) -> bool {
-        let operand = |word| i.word(word).and_then(|id| self.of(id));
+        let View::Shuffle { first, second, lanes } = i.view() else { return false };
         let component = self.vector_component(i.result_type());
         let count = self.shape(i.result_type()).and_then(|shape| shape.count);
-        let mut others = [operand(2), operand(3)].into_iter();
+        let mut others = [first, second].into_iter();
         component.is_some()
-            && others.all(|other| self.vector_component(other) == component)
-            && count.is_some_and(|count| {
-                count <= MAX_COMPONENTS && i.words_from(4).count() == count as usize
-            })
+            && others.all(|other| self.vector_component(self.of(other)) == component)
+            && count.is_some_and(|count| count <= MAX_COMPONENTS && lanes.len() == count as usize)
     }
 
     /// Returns whether a composite value is made of values of its parts' types. Vectors are also made of vectors.
     pub(super) fn construction_fits(&self, i: &Instruction<'m>) -> bool {
-        let given = || i.words_from(2).map(|id| self.of(id));
+        let given = || i.parts().map(|id| self.of(id));
         let Some(ty) = i.result_type().and_then(|ty| self.definitions.get(ty)) else {
             return false;
         };
-        match ty.op() {
-            Some(Op::TypeStruct) => given().eq(ty.words_from(1).map(Some)),
-            Some(Op::TypeArray) => {
-                let length = ty.word(2).and_then(|id| self.definitions.get(id));
-                let length = length.filter(|i| i.op() == Some(Op::Constant));
-                let length = length.and_then(|i| i.word(2));
+        match ty.view() {
+            View::TypeStruct { members } => given().eq(members.iter().map(Some)),
+            View::TypeArray { element, length } => {
+                let length = self.definitions.get(length).and_then(|i| i.literal()?.get(0));
                 length.is_some_and(|length| given().count() == length as usize)
-                    && given().all(|part| part.is_some() && part == ty.word(1))
+                    && given().all(|part| part == Some(element))
             }
-            Some(Op::TypeVector) => {
+            View::TypeVector { component, count } => {
                 let counts = given().map(|part| {
-                    let shape =
-                        self.shape(part).filter(|part| Some(part.component) == ty.word(1))?;
+                    let shape = self.shape(part).filter(|part| part.component == component)?;
                     Some(shape.count.unwrap_or(1))
                 });
-                let sum = counts.sum::<Option<u32>>();
-                sum.is_some() && sum == ty.word(2)
+                counts.sum::<Option<u32>>() == Some(count)
             }
             _ => false,
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use kiln_spirv::edit::Context as _;
 use kiln_spirv::edit::{
-    Definitions, Effect, ExtendedSet, Instruction, Location, Meaning, Section, ids, located,
+    Definitions, Effect, ExtendedSet, Instruction, Location, Meaning, Section, View, ids, located,
 };
 use kiln_spirv::{Error, Result, is_known_class};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended, StorageClass};
@@ -89,10 +89,9 @@ impl<'a, 'm> Calls<'a, 'm> {
         let module = self.definitions.module();
         let name = || {
             let names = module.section(Section::Names).iter();
-            let mut names =
-                names.filter(|i| i.op() == Some(Op::Name) && i.word(0) == Some(function));
-            let name = names.find_map(|i| i.string(1).map(str::to_owned));
-            name.map_or_else(|| "a function".to_owned(), |name| format!("`{name}`"))
+            let mut names = names.filter_map(|i| i.named());
+            let name = names.find(|(id, _)| *id == function);
+            name.map_or_else(|| "a function".to_owned(), |(_, name)| format!("`{name}`"))
         };
         match seen.get(&function) {
             Some(true) => return Ok(()),
@@ -108,7 +107,7 @@ impl<'a, 'm> Calls<'a, 'm> {
         }
         seen.insert(function, false);
         for i in known.body.iter().filter(|i| i.op() == Some(Op::FunctionCall)) {
-            self.check(i.word(2).unwrap_or_default(), seen)?;
+            self.check(i.called().unwrap_or_default(), seen)?;
         }
         seen.insert(function, true);
         Ok(())
@@ -120,53 +119,12 @@ const MAX_DEPTH: usize = 16;
 
 /// Returns whether an instruction outside of functions is covered.
 fn is_known_global(i: &Instruction<'_>) -> bool {
-    matches!(
-        i.op(),
-        Some(
-            Op::TypeVoid
-                | Op::TypeBool
-                | Op::TypeInt
-                | Op::TypeFloat
-                | Op::TypeVector
-                | Op::TypeArray
-                | Op::TypeStruct
-                | Op::TypeOpaque
-                | Op::TypePointer
-                | Op::TypeForwardPointer
-                | Op::TypeFunction
-                // Objects of other types are refused where they are used.
-                | Op::TypeImage
-                | Op::TypeSampler
-                | Op::TypeSampledImage
-                | Op::TypeEvent
-                | Op::TypeDeviceEvent
-                | Op::TypeReserveId
-                | Op::TypeQueue
-                | Op::TypePipe
-                | Op::Constant
-                | Op::ConstantTrue
-                | Op::ConstantFalse
-                | Op::ConstantNull
-                | Op::ConstantComposite
-                | Op::ConstantSampler
-                | Op::SpecConstant
-                | Op::SpecConstantTrue
-                | Op::SpecConstantFalse
-                | Op::SpecConstantComposite
-                | Op::SpecConstantOp
-                | Op::Undef
-                | Op::Variable
-                | Op::Line
-                | Op::NoLine
-                | Op::ExtInst
-        )
-    )
+    i.row().is_some_and(|row| row.global.is_followed())
 }
 
 /// Returns the storage class of a type of pointers, if its memory is not known.
 fn unknown_class(i: &Instruction<'_>) -> Option<String> {
-    let is_pointer = matches!(i.op(), Some(Op::TypePointer | Op::TypeForwardPointer));
-    let class = i.word(1).filter(|_| is_pointer)?;
+    let class = i.storage_class()?;
     match StorageClass::from_u32(class) {
         Some(class) => (!is_known_class(class)).then(|| format!("{class:?}")),
         None => Some(class.to_string()),
@@ -183,27 +141,34 @@ fn unknown_operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Optio
 /// Returns the reason to refuse an instruction that writes to memory which no code may write: a built-in variable, or
 /// constant memory. Compilers of drivers do not expect it.
 fn written_constant(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
-    let op = i.op()?;
-    let pointers: Vec<u32> = match Meaning::of(op)?.effect {
-        Effect::Memory if op != Op::Load => i.word(0).into_iter().collect(),
-        Effect::Atomic => i.word(if i.result().is_some() { 2 } else { 0 }).into_iter().collect(),
-        Effect::Extended => match VectorAccess::of(definitions, i) {
-            Some(access) if access.stored.is_none() => Vec::new(),
-            _ => i.words_from(4).collect(),
-        },
+    let pointers: Vec<u32> = match (Meaning::of(i.op()?)?.effect, i.view()) {
         // A load reads, and a pixel is in an image. Other instructions access no memory.
-        Effect::Memory
-        | Effect::Structure
-        | Effect::Calculation
-        | Effect::Address
-        | Effect::Fence
-        | Effect::Group
-        | Effect::Image
-        | Effect::Pixel => Vec::new(),
+        (Effect::Memory, View::Load { .. }) => Vec::new(),
+        (
+            Effect::Memory,
+            View::CopyMemory { target, .. } | View::CopyMemorySized { target, .. },
+        ) => {
+            vec![target]
+        }
+        (Effect::Memory | Effect::Atomic, _) => i.pointer().into_iter().collect(),
+        (Effect::Extended, _) => match VectorAccess::of(definitions, i) {
+            Some(access) if access.stored.is_none() => Vec::new(),
+            _ => i.extended_operands().collect(),
+        },
+        (
+            Effect::Structure
+            | Effect::Calculation
+            | Effect::Address
+            | Effect::Fence
+            | Effect::Group
+            | Effect::Image
+            | Effect::Pixel,
+            _,
+        ) => Vec::new(),
     };
     let class = |pointer: &u32| {
         let ty = definitions.type_of(*pointer)?;
-        let class = ty.word(1).filter(|_| ty.op() == Some(Op::TypePointer))?;
+        let View::TypePointer { class, .. } = ty.view() else { return None };
         StorageClass::from_u32(class)
     };
     let memory = pointers.iter().find_map(|pointer| match class(pointer)? {
@@ -220,8 +185,8 @@ fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
         return Some(format!("it has the instruction {}, which is not known", i.name()));
     };
     if op == Op::ExtInst {
-        let set = i.word(2).map(|set| definitions.extended_set(set));
-        let function = i.word(3).and_then(Extended::from_u32);
+        let set = i.extended().map(|(set, _)| definitions.extended_set(set));
+        let function = i.extended().and_then(|(_, function)| Extended::from_u32(function));
         return match (set, function) {
             (Some(ExtendedSet::OpenClStd), Some(Extended::printf)) => {
                 Some("it calls `printf`, whose format is not checked".to_owned())

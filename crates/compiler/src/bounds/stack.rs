@@ -12,7 +12,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Effect, Instruction, Meaning, Role, Section, ids, located};
+use kiln_spirv::edit::{
+    Class, Definitions, Effect, Instruction, Meaning, Section, located, operand_ids,
+};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op};
 
 use crate::analysis::access::Layouts;
@@ -37,14 +39,12 @@ impl<'a, 'm> Stack<'a, 'm> {
     pub(super) fn of(definitions: &'a Definitions<'m>, layouts: &'a Layouts) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();
-        let copied = annotations.filter(|i| {
-            i.word(1) == Some(Decoration::FuncParamAttr as u32)
-                && i.word(2) == Some(Attribute::ByVal as u32)
-        });
+        let attributes = annotations.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
+        let copied = attributes.filter(|(_, all)| all.get(0) == Some(Attribute::ByVal as u32));
         let mut stack = Self {
             definitions,
             layouts,
-            copied: copied.filter_map(|i| i.word(0)).collect(),
+            copied: copied.map(|(id, _)| id).collect(),
             measured: HashMap::new(),
             with_barrier: HashSet::new(),
         };
@@ -79,7 +79,7 @@ impl<'a, 'm> Stack<'a, 'm> {
         for i in known.body.iter() {
             bytes = bytes.saturating_add(self.of_instruction(&i)?);
             if i.op() == Some(Op::FunctionCall) {
-                bytes = bytes.saturating_add(self.bytes(i.word(2)?)?);
+                bytes = bytes.saturating_add(self.bytes(i.called()?)?);
             }
         }
         if self.with_barrier.contains(&function) {
@@ -97,7 +97,7 @@ impl<'a, 'm> Stack<'a, 'm> {
             && i.result().is_some_and(|id| self.copied.contains(&id));
         match op {
             Some(Op::TypePointer) if i.op() == Some(Op::Variable) || is_copied => {
-                self.size(ty.and_then(|ty| ty.word(2))?)
+                self.size(ty.and_then(|ty| ty.pointee())?)
             }
             Some(Op::TypeStruct | Op::TypeArray) if i.op() != Some(Op::Undef) => {
                 self.size(i.result_type()?)
@@ -115,7 +115,7 @@ impl<'a, 'm> Stack<'a, 'm> {
     fn is_barrier(&self, i: &Instruction<'_>) -> bool {
         match i.op() {
             Some(Op::FunctionCall) => {
-                i.word(2).is_some_and(|called| self.with_barrier.contains(&called))
+                i.called().is_some_and(|called| self.with_barrier.contains(&called))
             }
             Some(op) => Meaning::of(op).is_none_or(|meaning| meaning.effect == Effect::Group),
             None => true,
@@ -159,19 +159,14 @@ impl<'a, 'm> Stack<'a, 'm> {
         for (at, block) in blocks.iter().enumerate() {
             for (position, (_, i)) in block.body.iter().enumerate() {
                 if i.op() == Some(Op::Phi) {
-                    let operands: Vec<_> = i.words_from(2).collect();
-                    for pair in operands.chunks_exact(2) {
+                    for (value, from) in i.incoming() {
                         // The value is used at the end of the block that it comes from.
-                        let from = labels.get(&pair[1]).copied().unwrap_or(at);
-                        use_at(pair[0], (from, usize::MAX));
+                        let from = labels.get(&from).copied().unwrap_or(at);
+                        use_at(value, (from, usize::MAX));
                     }
                     continue;
                 }
-                _ = ids(i, self.definitions, |word, role| {
-                    if role == Role::Operand {
-                        i.word(word).into_iter().for_each(|id| use_at(id, (at, position)));
-                    }
-                });
+                _ = operand_ids(i, self.definitions, |id| use_at(id, (at, position)));
             }
         }
         let mut bytes = 0_u64;
@@ -182,10 +177,10 @@ impl<'a, 'm> Stack<'a, 'm> {
                 continue;
             }
             let ty = i.result_type()?;
-            let size = match self.definitions.get(ty)?.op()? {
-                Op::TypeBool | Op::TypeVoid => SLOT,
-                Op::TypeImage | Op::TypeSampler | Op::TypeSampledImage => SLOT,
-                Op::TypeVector => self.size(ty).unwrap_or(16 * SLOT),
+            let declared = self.definitions.get(ty)?;
+            let size = match (declared.op()?, declared.class()) {
+                (Op::TypeBool | Op::TypeVoid, _) | (_, Some(Class::Object)) => SLOT,
+                (Op::TypeVector, _) => self.size(ty).unwrap_or(16 * SLOT),
                 _ => self.size(ty)?,
             };
             bytes = bytes.saturating_add(size);

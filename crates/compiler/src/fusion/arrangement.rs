@@ -14,9 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_spirv::edit::{Definitions, Role, Section, ids};
+use kiln_spirv::edit::{Definitions, Section, View, operand_ids};
 use kiln_spirv::{Module, Result};
-use rspirv::spirv::{BuiltIn, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, StorageClass};
 
 use super::examined;
 use super::form::FusionForm;
@@ -461,19 +461,18 @@ fn grouping(slot: &Slot, kernel: &Kernel, definitions: &Definitions<'_>) -> Grou
 fn used_built_ins(kernel: &Kernel, definitions: &Definitions<'_>) -> Option<Vec<Option<BuiltIn>>> {
     let known: BTreeMap<_, _> = kernel.module.built_ins().collect();
     let globals = kernel.module.section(Section::Globals).iter();
-    let inputs = globals.filter(|i| {
-        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && i.word(2) == Some(StorageClass::Input as u32)
+    let inputs = globals.filter(|i| match i.view() {
+        View::Variable { class, .. } | View::UntypedVariable { class, .. } => {
+            class == StorageClass::Input as u32
+        }
+        _ => false,
     });
     let inputs: BTreeSet<_> = inputs.filter_map(|i| i.result()).collect();
     let mut used = BTreeSet::new();
     let bodies = kernel.module.functions.iter().flat_map(|function| function.body.iter());
     for i in bodies {
-        ids(&i, definitions, |word, role| {
-            let id = i.word(word).filter(|_| role == Role::Operand);
-            used.extend(id.filter(|id| inputs.contains(id)));
-        })
-        .ok()?;
+        operand_ids(&i, definitions, |id| used.extend(Some(id).filter(|id| inputs.contains(id))))
+            .ok()?;
     }
     let built_in = |id| BuiltIn::from_u32(*known.get(&id)?);
     Some(used.into_iter().map(built_in).collect())

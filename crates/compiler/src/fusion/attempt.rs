@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kiln_spirv::edit::{Definitions, Section};
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{Op, StorageClass};
+use rspirv::spirv::StorageClass;
 
 use super::arrangement::Arrangement;
 use super::contraction;
@@ -336,11 +336,10 @@ pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> 
     let definitions = module.definitions();
     let layouts = access::Layouts::of(module, &definitions);
     let variables = module.section(Section::Globals).iter();
-    let variables = variables.filter(|i| {
-        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32)
-    });
+    let variables = variables
+        .filter(|i| i.variable().is_some_and(|(class, _)| class == StorageClass::Workgroup as u32));
     let sizes = variables.filter_map(|i| {
-        let pointee = definitions.get(i.result_type()?)?.word(2)?;
+        let pointee = definitions.get(i.result_type()?)?.pointee()?;
         usize::try_from(layouts.size(pointee)?).ok()
     });
     let (mut local, mut parameter_bytes) = (sizes.fold(0, usize::saturating_add), 0_usize);

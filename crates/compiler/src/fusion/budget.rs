@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use kiln_spirv::Module;
-use kiln_spirv::edit::Section;
+use kiln_spirv::edit::{Class, Section, View};
 use rspirv::spirv::{ExecutionModel, Op};
 
 use super::form::FusionForm;
@@ -85,10 +85,14 @@ fn sizes(plan: &Plan, modules: &[Option<&Module>]) -> Vec<u64> {
 fn instructions(module: &Module) -> HashMap<&str, u64> {
     let sizes = inlined_sizes(module);
     let entry_points = module.section(Section::EntryPoints).iter();
-    let kernels = entry_points.filter(|i| {
-        i.op() == Some(Op::EntryPoint) && i.word(0) == Some(ExecutionModel::Kernel as u32)
+    let kernels = entry_points.filter_map(|i| match i.view() {
+        View::EntryPoint { model, function, name, .. } => {
+            let is_kernel = model == ExecutionModel::Kernel as u32;
+            is_kernel.then_some((name.get()?, *sizes.get(&function)?))
+        }
+        _ => None,
     });
-    kernels.filter_map(|i| Some((i.string(2)?, *sizes.get(&i.word(1)?)?))).collect()
+    kernels.collect()
 }
 
 /// Returns the number of instructions of each function by its id, with the functions that it calls inlined.
@@ -97,9 +101,9 @@ fn inlined_sizes(module: &Module) -> HashMap<u32, u64> {
     for function in &module.functions {
         let (mut count, mut called) = (0u64, Vec::new());
         for i in function.body.iter() {
-            match i.op() {
-                Some(Op::Line | Op::NoLine | Op::Nop) => {}
-                Some(Op::FunctionCall) => called.extend(i.word(2)),
+            match i.class() {
+                Some(Class::Line | Class::Nothing) => {}
+                _ if i.op() == Some(Op::FunctionCall) => called.extend(i.called()),
                 _ => count += 1,
             }
         }

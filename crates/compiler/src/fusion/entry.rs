@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_spirv::edit::{
-    Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,
+    Function, Interner, Section, Stream, View, complete_interfaces, literal_words, string_words,
 };
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{
@@ -318,8 +318,8 @@ impl Writer<'_> {
         let id = self.module.fresh_id()?;
         let decorations = self.decorations.get(&own).cloned().unwrap_or_default();
         let names = self.module.section(Section::Names).iter();
-        let mut names = names.filter(|i| i.op() == Some(Op::Name) && i.word(0) == Some(own));
-        let name = names.next().and_then(|i| i.string(1)).map(str::to_owned);
+        let name = names.filter_map(|i| i.named()).find(|(id, _)| *id == own);
+        let name = name.map(|(_, name)| name.to_owned());
         let places = vec![place];
         self.parameters.push(Parameter { id, ty, places, region, decorations, name });
         Ok(id)
@@ -328,7 +328,7 @@ impl Writer<'_> {
     /// Returns the storage class of a pointer type.
     fn class(&self, ty: u32) -> Option<u32> {
         let mut types = self.module.section(Section::Globals).iter();
-        types.find(|i| i.result() == Some(ty))?.word(1)
+        types.find(|i| i.result() == Some(ty))?.storage_class()
     }
 
     /// Returns a constant, or `None` if the type is neither a number nor a vector of numbers.
@@ -339,11 +339,7 @@ impl Writer<'_> {
             let id = self.interner.constant_id(self.module, Op::Constant, ty, &words)?;
             return Ok(Some(id));
         }
-        let (Some(Op::TypeVector), Some(part), Some(count)) =
-            (known.op(), known.word(1), known.word(2))
-        else {
-            return Ok(None);
-        };
+        let Some((part, count)) = known.vector() else { return Ok(None) };
         // A vector of three components has the size of a vector of four.
         let places = (count as usize).next_power_of_two();
         if places > 16 || bytes.is_empty() || !bytes.len().is_multiple_of(places) {
@@ -521,11 +517,11 @@ pub(super) fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> 
     let mut by_target = BTreeMap::<_, BTreeSet<_>>::new();
     let annotations = module.section(Section::Annotations).iter();
     for i in annotations.filter(|i| i.op() == Some(Op::Decorate)) {
-        let Some((target, decoration)) = i.word(0).zip(i.word(1)) else { continue };
+        let View::Decorate { target, decoration, parameters } = i.view() else { continue };
         let holds_for_caller = match Decoration::from_u32(decoration) {
             Some(Decoration::Alignment) => true,
             Some(Decoration::FuncParamAttr) => matches!(
-                i.word(2).and_then(Attribute::from_u32),
+                parameters.get(0).and_then(Attribute::from_u32),
                 Some(
                     Attribute::Zext
                         | Attribute::Sext
@@ -537,7 +533,10 @@ pub(super) fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> 
             _ => false,
         };
         if holds_for_caller {
-            by_target.entry(target).or_default().insert(i.words_from(1).collect());
+            by_target
+                .entry(target)
+                .or_default()
+                .insert([decoration].into_iter().chain(parameters.iter()).collect());
         }
     }
     by_target
@@ -562,7 +561,7 @@ pub(super) fn unused_name(module: &Module, plan: &Plan) -> String {
 
 /// Returns a name that the module does not use yet, and that begins with `name`.
 pub(super) fn unused(module: &Module, mut name: String) -> String {
-    let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
+    let names = module.section(Section::Names).iter().filter_map(|i| Some(i.named()?.1));
     let linkages = module.linkages();
     let taken: BTreeSet<_> = names.chain(linkages.iter().map(|l| l.name)).collect();
     while taken.contains(name.as_str()) {

@@ -83,7 +83,8 @@ impl Choices<'_> {
     fn slot(&mut self, modules: &[Module]) -> Option<Slot> {
         let module = self.below(modules.len());
         let entries = modules[module].section(Section::EntryPoints);
-        let names: Vec<_> = entries.iter().filter_map(|entry| entry.string(2)).collect();
+        let names: Vec<_> =
+            entries.iter().filter_map(|entry| Some(entry.entry_point()?.1)).collect();
         let kernel = (*names.get(self.below(names.len()))?).to_owned();
         let arguments = self.arguments(&modules[module], &kernel);
         let constants = (self.below(8) == 0)
@@ -145,16 +146,16 @@ impl Choices<'_> {
         let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter)).take(32);
         let mut arguments = Vec::new();
         for parameter in parameters {
-            let ty = parameter.word(0).and_then(|ty| definitions.get(ty));
-            let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
-            let width = ty.and_then(|ty| ty.word(1)).unwrap_or(0) as usize / 8;
+            let ty = parameter.result_type().and_then(|ty| definitions.get(ty));
+            let class = ty.and_then(|ty| ty.storage_class());
+            let width = ty.and_then(|ty| ty.width()).unwrap_or(0) as usize / 8;
             let buffer = |choices: &mut Self| {
                 let memory = Memory(choices.below(4) as u32);
                 let offset = [0, 0, 0, 4, 64, usize::MAX][choices.below(6)];
                 let length = [4096, 4096, 64, 0, usize::MAX][choices.below(5)];
                 Argument::Buffer(Region { memory, offset, length })
             };
-            let object = parameter.word(0).and_then(|ty| definitions.get(ty)?.op());
+            let object = ty.and_then(|ty| ty.op());
             if object == Some(Op::TypeImage) && self.below(40) != 0 {
                 arguments.push(self.picture());
                 continue;

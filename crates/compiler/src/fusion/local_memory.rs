@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream, located};
+use kiln_spirv::edit::{Address, Definitions, Instruction, Interner, Stream, View, located};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, Op, StorageClass};
 
@@ -48,20 +48,18 @@ impl Steps {
         layouts: &Layouts,
         i: &Instruction<'_>,
     ) -> Option<Self> {
-        let op = i.op()?;
         let mut steps = Self::default();
-        let is_array = matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain);
-        let is_chain = is_array || matches!(op, Op::AccessChain | Op::InBoundsAccessChain);
-        if !is_chain {
-            return Some(steps);
+        let (base, element, indexes) = match i.view() {
+            View::Chain { base, indexes } => (base, None, indexes),
+            View::PtrChain { base, element, indexes } => (base, Some(element), indexes),
+            _ if i.row()?.address == Address::Part => return None,
+            _ => return Some(steps),
+        };
+        let mut ty = definitions.type_of(base)?.pointee()?;
+        if let Some(element) = element {
+            steps.add(definitions, element, layouts.size(ty)?)?;
         }
-        let pointer = definitions.type_of(i.word(2)?)?;
-        let mut ty = pointer.word(2).filter(|_| pointer.op() == Some(Op::TypePointer))?;
-        let mut indexes = i.words_from(3);
-        if is_array {
-            steps.add(definitions, indexes.next()?, layouts.size(ty)?)?;
-        }
-        for index in indexes {
+        for index in indexes.iter() {
             ty = match &layouts.get(ty)?.parts {
                 Parts::Equal(part, stride) => {
                     steps.add(definitions, index, *stride)?;
@@ -84,7 +82,7 @@ impl Steps {
     pub(super) fn of_access(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
         let mut steps = Self::default();
         if let Some(access) = VectorAccess::of(definitions, i) {
-            steps.add(definitions, i.word(access.offset)?, access.span?.size)?;
+            steps.add(definitions, access.offset, access.span?.size)?;
         }
         Some(steps)
     }
@@ -94,7 +92,7 @@ impl Steps {
             self.constant = self.constant.checked_add(constant.checked_mul(stride)?)?;
         } else {
             let ty = definitions.type_of(index).filter(|ty| ty.op() == Some(Op::TypeInt))?;
-            ty.word(1).filter(|width| matches!(width, 8 | 16 | 32 | 64))?;
+            ty.width().filter(|width| matches!(width, 8 | 16 | 32 | 64))?;
             self.indexes.push((index, stride));
         }
         Some(())
@@ -131,9 +129,8 @@ pub(super) fn check(
     let body = module.functions.iter().find(|known| known.id == function);
     let mut is_in_words = first % 4 == 0;
     for i in body.into_iter().flat_map(|function| function.body.iter()) {
-        let variable_operand = match i.op() {
-            Some(Op::Load) => i.word(2),
-            Some(Op::Store) => i.word(0),
+        let variable_operand = match i.view() {
+            View::Load { pointer, .. } | View::Store { pointer, .. } => Some(pointer),
             _ => None,
         };
         if let Some(variable) = variable_operand.filter(|id| variables.contains(id))
@@ -141,9 +138,10 @@ pub(super) fn check(
         {
             return Err(format!("uses its address in {}", i.name()));
         }
-        let is_pointer = |word: usize| i.word(word).is_some_and(|id| pointers.contains(&id));
         let steps = match AccessOperands::of(definitions, &i) {
-            Some(operands) if is_pointer(operands.pointer) => Steps::of_access(definitions, &i),
+            Some(operands) if pointers.contains(&operands.pointer) => {
+                Steps::of_access(definitions, &i)
+            }
             None if i.result().is_some_and(|id| pointers.contains(&id)) => {
                 Steps::of_chain(definitions, &layouts, &i)
             }
@@ -192,7 +190,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         }
         let operands = AccessOperands::of(&definitions, &i);
         let is_own = |part: &&mut Part<'_>| {
-            let pointer = operands.as_ref().and_then(|operands| i.word(operands.pointer));
+            let pointer = operands.as_ref().map(|operands| operands.pointer);
             let is_access = pointer.is_some_and(|id| part.uses.pointers.contains(&id));
             is_access || part.uses.dropped.contains(&location.offset)
         };
@@ -226,8 +224,8 @@ struct Part<'a> {
 
 impl Part<'_> {
     /// Returns the id that replaces an address, or a variable for addresses.
-    fn number(&self, id: Option<u32>) -> Result<u32> {
-        let known = id.and_then(|id| self.numbers.get(&id).copied());
+    fn number(&self, id: u32) -> Result<u32> {
+        let known = self.numbers.get(&id).copied();
         known.ok_or_else(|| Error::unsupported("an address is used before it is computed"))
     }
 }
@@ -270,32 +268,32 @@ impl Writer<'_> {
         i: &Instruction<'_>,
     ) -> Result<()> {
         let uses = part.uses;
-        let is_variable = |id: Option<u32>| id.is_some_and(|id| uses.variables.contains(&id));
-        match i.op() {
-            Some(Op::Variable) => {
+        match i.view() {
+            View::Variable { .. } => {
                 let operands = [StorageClass::Function as u32, self.int];
                 let ty = self.interner.type_id(self.module, Op::TypePointer, &operands)?;
                 let id = self.module.fresh_id()?;
                 self.new.push(Op::Variable, [ty, id, StorageClass::Function as u32]);
                 i.result().map(|own| part.numbers.insert(own, id));
             }
-            Some(Op::Store) => {
-                let (variable, value) = (part.number(i.word(0))?, part.number(i.word(1))?);
+            View::Store { pointer, value, .. } => {
+                let (variable, value) = (part.number(pointer)?, part.number(value)?);
                 self.new.push(Op::Store, [variable, value]);
             }
-            Some(Op::Load) => {
-                let (variable, id) = (part.number(i.word(2))?, self.module.fresh_id()?);
+            View::Load { pointer, .. } => {
+                let (variable, id) = (part.number(pointer)?, self.module.fresh_id()?);
                 self.new.push(Op::Load, [self.int, id, variable]);
                 i.result().map(|own| part.numbers.insert(own, id));
             }
             _ => {
                 let own = i.result().filter(|id| uses.pointers.contains(id));
                 // The other instructions mark the lifetime of variables, or announce a read, and are dropped.
-                if let Some(own) = own.filter(|_| !is_variable(i.word(2))) {
+                let from = i.derived_from().filter(|from| !uses.variables.contains(from));
+                if let Some((own, from)) = own.zip(from) {
                     let steps = Steps::of_chain(definitions, layouts, i);
                     let steps = steps
                         .ok_or_else(|| Error::unsupported("the offset of an address is unknown"))?;
-                    let from = part.number(i.word(2))?;
+                    let from = part.number(from)?;
                     let number = self.add_steps(definitions, from, &steps, part.unit)?;
                     part.numbers.insert(own, number);
                 }
@@ -317,13 +315,13 @@ impl Writer<'_> {
         let steps = Steps::of_access(definitions, i);
         let steps =
             steps.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
-        let own = i.word(operands.pointer).unwrap_or_default();
-        let from = part.number(Some(own))?;
+        let own = operands.pointer;
+        let from = part.number(own)?;
         let number = self.add_steps(definitions, from, &steps, part.unit)?;
         let element = self.element(part.unit)?;
         let (ty, mut pointer) = (self.pointer(element)?, self.module.fresh_id()?);
         self.new.push(Op::InBoundsPtrAccessChain, [ty, pointer, part.pointer, number]);
-        let pointee = definitions.type_of(own).and_then(|ty| ty.word(2));
+        let pointee = definitions.type_of(own).and_then(|ty| ty.pointee());
         let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         if pointee != element {
             let (ty, id) = (self.pointer(pointee)?, self.module.fresh_id()?);
@@ -365,7 +363,7 @@ impl Writer<'_> {
 
     /// Converts a signed index to the width of addresses.
     fn widened(&mut self, definitions: &Definitions<'_>, index: u32) -> Result<u32> {
-        let width = definitions.type_of(index).and_then(|ty| ty.word(1)).unwrap_or_default();
+        let width = definitions.type_of(index).and_then(|ty| ty.width()).unwrap_or_default();
         let op = if width < self.width { Op::SConvert } else { Op::UConvert };
         if definitions.get(index).and_then(|i| i.result_type()) == Some(self.int) {
             return Ok(index);

@@ -146,7 +146,7 @@ impl Writer<'_> {
         let id = *id;
         // The parameter's decorations do not hold for the variable: it has an alignment of its own, and other
         // pointers point to it, too.
-        self.module.section_mut(Section::Annotations).retain(|i| i.word(0) != Some(id));
+        self.module.section_mut(Section::Annotations).retain(|i| i.target() != Some(id));
         Ok(id)
     }
 
@@ -161,14 +161,13 @@ impl Writer<'_> {
     ) -> Result<()> {
         let op =
             i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
-        let pointer = i.word(operands.pointer).unwrap_or_default();
         if let Some(vector) = operands.vector.filter(|vector| vector.converts)
             && place.in_memory
             && operands.stored.is_none()
         {
             return self.copy_halves(definitions, i, &vector, variable, place);
         }
-        let pointee = definitions.type_of(pointer).and_then(|ty| ty.word(2));
+        let pointee = definitions.type_of(operands.pointer).and_then(|ty| ty.pointee());
         let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         if place.in_memory {
             self.new.push_instruction(i);
@@ -236,7 +235,7 @@ impl Writer<'_> {
 
     /// Returns the constant pixel 0, 0, 0, 1.
     fn missing_channels(&mut self, definitions: &Definitions<'_>, texel: u32) -> Result<u32> {
-        let part = definitions.get(texel).and_then(|texel| definitions.get(texel.word(1)?));
+        let part = definitions.get(texel).and_then(|texel| definitions.get(texel.vector()?.0));
         let part = part.ok_or_else(|| Error::unsupported("a pixel has no type"))?;
         let one = if part.op() == Some(Op::TypeFloat) { 1.0_f32.to_bits() } else { 1 };
         let ty = part.result().unwrap_or_default();
@@ -258,14 +257,14 @@ impl Writer<'_> {
         let (ty, result) = i.result_type().zip(i.result()).ok_or_else(damaged)?;
         let declared = definitions.get(ty).ok_or_else(damaged)?;
         let (part, count) = match declared.op() {
-            Some(Op::TypeVector) => declared.word(1).zip(declared.word(2)).ok_or_else(damaged)?,
+            Some(Op::TypeVector) => declared.vector().ok_or_else(damaged)?,
             _ => (ty, 1),
         };
         let number = definitions.get(part).ok_or_else(damaged)?;
         let mut sizes = Vec::new();
         for size in shape.size.into_iter().chain([0]).take(count as usize) {
             let bytes = (size as u64).to_le_bytes();
-            let length = number.word(1).map_or(0, |width| width as usize / 8);
+            let length = number.width().map_or(0, |width| width as usize / 8);
             let words = bytes.get(..length).and_then(|bytes| literal_words(&number, bytes));
             let words = words.ok_or_else(damaged)?;
             sizes.push(self.interner.constant_id(self.module, Op::Constant, part, &words)?);
@@ -302,9 +301,9 @@ impl Writer<'_> {
         place: VariablePlace,
     ) -> Result<()> {
         let damaged = || Error::unsupported("a load of halves has no offset, pointer or size");
-        let offset = load.word(vector.offset).ok_or_else(damaged)?;
-        let pointer = load.word(vector.pointer()).ok_or_else(damaged)?;
-        let class = definitions.type_of(pointer).and_then(|ty| ty.word(1)).ok_or_else(damaged)?;
+        let &VectorAccess { offset, pointer, .. } = vector;
+        let class = definitions.type_of(pointer).and_then(|ty| ty.storage_class());
+        let class = class.ok_or_else(damaged)?;
         let (offset_ty, count) = definitions
             .get(offset)
             .and_then(|offset| offset.result_type())
@@ -325,7 +324,7 @@ impl Writer<'_> {
             self.new.push(Op::Load, [bits, value, element].into_iter().chain(access));
             self.new.push(Op::Store, [to, value].into_iter().chain(access));
         } else {
-            let set = load.word(2).ok_or_else(damaged)?;
+            let (set, _) = load.extended().ok_or_else(damaged)?;
             let several = self.interner.type_id(self.module, Op::TypeVector, &[bits, count])?;
             let loading = [several, value, set, Extended::vloadn as u32, offset, from, count];
             self.new.push(Op::ExtInst, loading);

@@ -4,6 +4,7 @@
 //! power of the integer's width. The bounds of the form lie between the least signed and the largest
 //! unsigned number of that width.
 
+use kiln_spirv::edit::{Class, Row};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::facts::{Facts, join};
@@ -178,10 +179,7 @@ impl Arithmetic<'_> {
             }
             _ => return None,
         };
-        let is_signed = matches!(
-            op,
-            Op::SLessThan | Op::SGreaterThan | Op::SLessThanEqual | Op::SGreaterThanEqual
-        );
+        let is_signed = reads_sign(op);
         let interpret = |form| if is_signed { self.signed(form) } else { self.unsigned(form) };
         let (low, high) = interpret(a).minus(&interpret(b), self.space)?.bounds(self.space);
         match (high < 0, low >= 0) {
@@ -200,7 +198,7 @@ impl Arithmetic<'_> {
             op => (op, false),
         };
         let (a, b) = if is_swapped { (b, a) } else { (a, b) };
-        let is_signed = matches!(op, Op::SLessThan | Op::SLessThanEqual);
+        let is_signed = reads_sign(op);
         let ends = |form| {
             let form = if is_signed { self.signed(form) } else { self.unsigned(form) };
             form.bounds(self.space)
@@ -258,10 +256,7 @@ impl Arithmetic<'_> {
             Op::UGreaterThanEqual | Op::SGreaterThanEqual => (0, true),
             _ => return (*a, *b),
         };
-        let is_signed = matches!(
-            op,
-            Op::SLessThan | Op::SLessThanEqual | Op::SGreaterThan | Op::SGreaterThanEqual
-        );
+        let is_signed = reads_sign(op);
         let is_read_as_is =
             |form: &Form| *form == if is_signed { self.signed(form) } else { self.unsigned(form) };
         if !is_read_as_is(a) || !is_read_as_is(b) {
@@ -392,6 +387,11 @@ pub(super) fn mirrored(op: Op) -> Option<Op> {
         Op::SGreaterThanEqual => Op::SLessThanEqual,
         _ => return None,
     })
+}
+
+/// Returns whether a comparison reads integers as signed numbers.
+fn reads_sign(op: Op) -> bool {
+    Row::of(op).is_some_and(|row| row.class == Class::Signed)
 }
 
 /// Returns the comparison that holds where `op` does not.

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Function, Instruction, Location, Role, Section, ids, located};
+use kiln_spirv::edit::{
+    Class, Definitions, Function, Instruction, Location, Section, View, located, operand_ids,
+};
 use kiln_spirv::{Dominators, Module, reverse_postorder};
 use rspirv::spirv::Op;
 
@@ -49,13 +51,13 @@ impl<'m> Blocks<'m> {
                     all.push(Block { label, body: Vec::new(), next, previous });
                     is_open = true;
                 }
-                Op::FunctionEnd | Op::Function | Op::Line | Op::NoLine => {}
-                op => {
+                _ if instruction.class().is_some_and(Class::is_frame) => {}
+                _ => {
                     if !is_open {
                         return None;
                     }
                     all.last_mut()?.body.push((location, instruction));
-                    is_open = !ends(op);
+                    is_open = !instruction.class().is_some_and(Class::is_terminator);
                 }
             }
         }
@@ -66,11 +68,9 @@ impl<'m> Blocks<'m> {
         for at in 0..all.len() {
             let (_, last) = *all[at].body.last()?;
             let (mut next, mut count) = (Vec::<usize>::new(), 0);
-            ids(&last, definitions, |word, role| {
-                if role == Role::Operand {
-                    count += 1;
-                    next.extend(last.word(word).and_then(|id| labels.get(&id)));
-                }
+            operand_ids(&last, definitions, |id| {
+                count += 1;
+                next.extend(labels.get(&id));
             })
             .ok()?;
             let has_all = match last.op()? {
@@ -195,10 +195,7 @@ const ITERATIONS: u64 = 8;
 /// Returns the number of simple instructions that take as long as an instruction.
 fn weight(i: &Instruction<'_>, definitions: &Definitions<'_>) -> u64 {
     let ty = i.result_type().and_then(|ty| definitions.get(ty));
-    let components = match ty {
-        Some(ty) if ty.op() == Some(Op::TypeVector) => ty.word(2).map_or(1, u64::from),
-        _ => 1,
-    };
+    let components = ty.and_then(|ty| ty.vector()).map_or(1, |(_, count)| u64::from(count));
     match i.op() {
         // Functions of the library, such as `exp`, take some tens of instructions.
         Some(Op::ExtInst) if !is_simple(i) => components.saturating_mul(16),
@@ -211,7 +208,7 @@ fn weight(i: &Instruction<'_>, definitions: &Definitions<'_>) -> u64 {
 fn is_simple(i: &Instruction<'_>) -> bool {
     use rspirv::spirv::OpenclStd100Op as Extended;
     matches!(
-        i.word(3).and_then(Extended::from_u32),
+        i.extended().and_then(|(_, function)| Extended::from_u32(function)),
         Some(
             Extended::fma
                 | Extended::mad
@@ -232,26 +229,8 @@ fn is_simple(i: &Instruction<'_>) -> bool {
     )
 }
 
-/// Returns whether an instruction ends its block.
-fn ends(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Branch
-            | Op::BranchConditional
-            | Op::Switch
-            | Op::Return
-            | Op::ReturnValue
-            | Op::Kill
-            | Op::TerminateInvocation
-            | Op::Unreachable
-    )
-}
-
 fn returns(instruction: &Instruction<'_>) -> bool {
-    !matches!(
-        instruction.op(),
-        Some(Op::Branch | Op::BranchConditional | Op::Switch | Op::Unreachable)
-    )
+    instruction.class() != Some(Class::Branch) && instruction.op() != Some(Op::Unreachable)
 }
 
 /// Returns the function that `function` forwards to: `function` calls it with its own parameters in
@@ -264,11 +243,12 @@ pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
         match instruction.op()? {
             Op::FunctionParameter => parameters.push(instruction.result()?),
             Op::FunctionCall if called.is_none() => {
-                let arguments: Vec<_> = instruction.words_from(3).collect();
-                called = Some(instruction.word(2)?).filter(|_| arguments == parameters);
+                let is_same = instruction.arguments().eq(parameters.iter().copied());
+                called = instruction.called().filter(|_| is_same);
                 called?;
             }
-            Op::Function | Op::Label | Op::Return | Op::FunctionEnd | Op::Line | Op::NoLine => {}
+            Op::Label | Op::Return => {}
+            _ if instruction.class().is_some_and(Class::is_frame) => {}
             _ => return None,
         }
     }
@@ -290,25 +270,25 @@ pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> Has
     let mut stores: HashMap<u32, usize> = HashMap::new();
     for variable in instructions().filter(|i| i.op() == Some(Op::Variable)) {
         if let Some(id) = variable.result() {
-            stores.insert(id, usize::from(variable.word(3).is_some()));
+            let is_set = matches!(variable.view(), View::Variable { initial: Some(_), .. });
+            stores.insert(id, is_set.into());
         }
     }
     let mut escaped = HashSet::new();
     // Translators cast a variable's address for the instructions that mark its lifetime.
     let casts = instructions().filter(|i| i.op() == Some(Op::Bitcast));
-    let casts = casts.filter_map(|i| Some((i.result()?, i.word(2)?)));
+    let casts = casts.filter_map(|i| Some((i.result()?, i.operand()?)));
     let lifetime_casts: HashMap<u32, u32> =
         casts.filter(|(_, variable)| stores.contains_key(variable)).collect();
     for i in instructions() {
-        let used = ids(i, definitions, |word, role| {
-            let Some(id) = i.word(word).filter(|_| role == Role::Operand) else { return };
+        let used = operand_ids(i, definitions, |id| {
             let variable = lifetime_casts.get(&id).copied().unwrap_or(id);
             let Some(count) = stores.get_mut(&variable) else { return };
-            match i.op() {
-                Some(Op::Load) if word == 2 && variable == id => {}
-                Some(Op::Store) if word == 0 && variable == id => *count += 1,
-                Some(Op::LifetimeStart | Op::LifetimeStop) => {}
-                Some(Op::Bitcast) if variable == id => {}
+            match i.view() {
+                View::Load { pointer, .. } if pointer == id && variable == id => {}
+                View::Store { value, .. } if value != id && variable == id => *count += 1,
+                View::Lifetime { .. } => {}
+                View::Unary { .. } if variable == id && i.op() == Some(Op::Bitcast) => {}
                 _ => _ = escaped.insert(variable),
             }
         });

@@ -1,6 +1,6 @@
 //! Comparisons of pointers.
 
-use kiln_spirv::edit::{Instruction, Role, ids};
+use kiln_spirv::edit::{Class, Instruction, operand_ids};
 use rspirv::spirv::Op;
 
 use super::eval::{Evaluation, Frame};
@@ -13,28 +13,15 @@ impl<'m> Evaluation<'m> {
         let mut all = frame.function.blocks.all.iter().flat_map(|block| &block.body);
         all.all(|(_, i)| {
             let mut is_used = false;
-            let uses = ids(i, self.definitions, |word, role| {
-                is_used |= role == Role::Operand && i.word(word) == Some(id);
-            });
-            let is_comparison = matches!(
-                i.op(),
-                Some(
-                    Op::IEqual
-                        | Op::INotEqual
-                        | Op::ULessThan
-                        | Op::ULessThanEqual
-                        | Op::UGreaterThan
-                        | Op::UGreaterThanEqual
-                )
-            );
+            let uses = operand_ids(i, self.definitions, |operand| is_used |= operand == id);
+            let is_comparison = matches!(i.class(), Some(Class::Equality | Class::Unsigned));
             uses.is_ok() && (!is_used || is_comparison)
         })
     }
 
     /// Returns whether a comparison of two pointers holds, or of their addresses; `None` if that is not known.
     pub(super) fn compare_pointers(&self, frame: &Frame<'m>, i: &Instruction<'m>) -> Option<bool> {
-        let pointer = |word| {
-            let id = i.word(word)?;
+        let pointer = |id| {
             match self.value(frame, id) {
                 Known::Pointer(pointer) => return Some(pointer),
                 Known::Integer(form) if form.value() == Some(0) => {
@@ -45,12 +32,13 @@ impl<'m> Evaluation<'m> {
             let address = self.definitions.get(id)?;
             let is_whole = self.width_of(id).map(i128::from) == Some(self.layouts.address * 8);
             let is_address = is_whole && address.op() == Some(Op::ConvertPtrToU);
-            match self.value(frame, address.word(2).filter(|_| is_address)?) {
+            match self.value(frame, address.operand().filter(|_| is_address)?) {
                 Known::Pointer(pointer) => Some(pointer),
                 _ => None,
             }
         };
-        let (a, b) = (pointer(2)?, pointer(3)?);
+        let (left, right) = i.both()?;
+        let (a, b) = (pointer(left)?, pointer(right)?);
         let is_equal = match i.op()? {
             Op::PtrEqual | Op::IEqual => true,
             Op::PtrNotEqual | Op::INotEqual => false,

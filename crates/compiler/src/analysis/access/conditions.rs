@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kiln_spirv::edit::Instruction;
+use kiln_spirv::edit::{Evaluation as Evaluated, Instruction, View};
 use rspirv::spirv::Op;
 
 use super::arithmetic::{Arithmetic, negated};
@@ -36,10 +36,8 @@ impl<'m> Evaluation<'m> {
     pub(super) fn facts_on(&self, frame: &Frame<'m>, from: usize, to: usize) -> Rc<Facts> {
         let before = &frame.block_facts[from];
         let block = &frame.function.blocks.all[from];
-        let branch = block.body.last().map(|(_, last)| last);
-        let branch = branch.filter(|last| last.op() == Some(Op::BranchConditional));
-        let (Some(condition), &[yes, no]) =
-            (branch.and_then(|branch| branch.word(0)), block.next.as_slice())
+        let branch = block.body.last().map(|(_, last)| last.view());
+        let (Some(View::BranchIf { condition, .. }), &[yes, no]) = (branch, block.next.as_slice())
         else {
             return Rc::clone(before);
         };
@@ -124,58 +122,28 @@ impl<'m> Evaluation<'m> {
     /// Calculates a value again, if an operand of its instruction is known better where facts hold.
     fn recomputed(&self, frame: &Frame<'m>, facts: &Facts, id: u32, depth: usize) -> Option<Known> {
         let i = self.definitions.get(id)?;
-        let op = i.op()?;
         let see = |id| self.value_where(frame, facts, id, depth);
-        let is_better = |word: usize| {
-            i.word(word).is_some_and(|id| {
-                frame.values.contains_key(&id) && see(id) != self.value_anywhere(frame, id)
-            })
-        };
-        match op {
-            Op::IAdd
-            | Op::ISub
-            | Op::IMul
-            | Op::UDiv
-            | Op::SDiv
-            | Op::UMod
-            | Op::SRem
-            | Op::SMod
-            | Op::ShiftLeftLogical
-            | Op::ShiftRightLogical
-            | Op::ShiftRightArithmetic
-            | Op::BitwiseAnd
-            | Op::BitwiseOr
-            | Op::ULessThan
-            | Op::SLessThan
-            | Op::ULessThanEqual
-            | Op::SLessThanEqual
-            | Op::UGreaterThan
-            | Op::SGreaterThan
-            | Op::UGreaterThanEqual
-            | Op::SGreaterThanEqual
-            | Op::IEqual
-            | Op::INotEqual
-            | Op::LogicalAnd
-            | Op::LogicalOr
-                if is_better(2) || is_better(3) =>
-            {
-                self.arithmetic(&i, &see)
+        let is_better =
+            |id: u32| frame.values.contains_key(&id) && see(id) != self.value_anywhere(frame, id);
+        let is_recomputed = i.row()?.evaluation >= Evaluated::Recomputed;
+        match i.view() {
+            View::Select { .. } => self.select(frame, facts, &i, depth),
+            View::Binary { left, right } if is_recomputed => {
+                (is_better(left) || is_better(right)).then(|| self.arithmetic(&i, &see))?
             }
-            Op::SNegate | Op::Not | Op::LogicalNot | Op::UConvert | Op::SConvert
-                if is_better(2) =>
-            {
-                self.arithmetic(&i, &see)
+            View::Unary { value } if is_recomputed => {
+                is_better(value).then(|| self.arithmetic(&i, &see))?
             }
-            Op::CopyObject if is_better(2) => Some(see(i.word(2)?)),
-            Op::Select => self.select(frame, facts, &i, depth),
-            Op::ExtInst if (4..7).any(is_better) => self.called(&i, facts, &see),
-            Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain
-                if (2..8).any(is_better) =>
-            {
-                self.chain(op, &i, &see)
+            View::Unary { value } if i.op() == Some(Op::CopyObject) => {
+                is_better(value).then(|| see(value))
+            }
+            View::ExtInst { operands, .. } if operands.iter().take(3).any(is_better) => {
+                self.called(&i, facts, &see)
+            }
+            View::Chain { .. } | View::PtrChain { .. } => {
+                let (base, mut indexes) = i.chain()?;
+                let is_better = is_better(base) || indexes.by_ref().take(5).any(is_better);
+                is_better.then(|| self.chain(&i, &see))?
             }
             _ => None,
         }
@@ -189,7 +157,7 @@ impl<'m> Evaluation<'m> {
         i: &Instruction<'m>,
         depth: usize,
     ) -> Option<Known> {
-        let (condition, yes, no) = (i.word(2)?, i.word(3)?, i.word(4)?);
+        let View::Select { condition, yes, no } = i.view() else { return None };
         let chosen = match self.value_where(frame, facts, condition, depth) {
             Known::Integer(form) => form.value(),
             _ => None,
@@ -235,17 +203,17 @@ impl<'m> Evaluation<'m> {
         depth: usize,
     ) -> Option<Known> {
         i.op().filter(|op| matches!(op, Op::IAdd | Op::ISub))?;
-        let selection = |word: usize| {
-            let id = i.word(word).filter(|id| frame.values.contains_key(id))?;
-            let selection = self.definitions.get(id).filter(|i| i.op() == Some(Op::Select))?;
-            let constant = |word| {
-                let id = selection.word(word)?;
+        let selection = |id: u32| {
+            let selection = self.definitions.get(id).filter(|_| frame.values.contains_key(&id))?;
+            let View::Select { condition, yes, no } = selection.view() else { return None };
+            let constant = |id| {
                 let is_constant = !frame.values.contains_key(&id);
                 is_constant.then(|| self.value_anywhere(frame, id))
             };
-            Some((id, selection.word(2)?, [constant(3)?, constant(4)?]))
+            Some((id, condition, [constant(yes)?, constant(no)?]))
         };
-        let (selected, condition, constants) = selection(3).or_else(|| selection(2))?;
+        let (left, right) = i.both()?;
+        let (selected, condition, constants) = selection(right).or_else(|| selection(left))?;
         let cases: Vec<_> = [true, false]
             .into_iter()
             .zip(constants)
@@ -296,9 +264,9 @@ impl<'m> Evaluation<'m> {
             _ => None,
         };
         match op {
-            Op::LogicalNot => self.assume(frame, facts, i.word(2)?, !holds, depth),
+            Op::LogicalNot => self.assume(frame, facts, i.operand()?, !holds, depth),
             Op::LogicalAnd | Op::LogicalOr => {
-                let (a, b) = (i.word(2)?, i.word(3)?);
+                let (a, b) = i.both()?;
                 // A conjunction that is true has two true operands; a disjunction that is false, two false
                 // ones.
                 let agreed = op == Op::LogicalAnd;
@@ -312,7 +280,7 @@ impl<'m> Evaluation<'m> {
                 }
             }
             Op::Select => {
-                let (chosen, yes, no) = (i.word(2)?, i.word(3)?, i.word(4)?);
+                let View::Select { condition: chosen, yes, no } = i.view() else { return None };
                 let other = Some(i128::from(!holds));
                 if truth(facts, yes) == other {
                     self.assume(frame, facts, chosen, false, depth);
@@ -343,11 +311,10 @@ impl<'m> Evaluation<'m> {
             .all
             .iter()
             .position(|block| block.body.iter().any(|(_, other)| other.result() == i.result()))?;
-        let operands: Vec<_> = i.words_from(2).collect();
         let position = |block: usize| blocks.order.iter().position(|&known| known == block);
         let mut possible = Vec::new();
-        for pair in operands.chunks_exact(2) {
-            let from = blocks.index(pair[1])?;
+        for (value, from) in i.incoming() {
+            let from = blocks.index(from)?;
             // At the head of a loop, facts of the loop's own blocks are about values of the iteration before.
             if position(from)? >= position(at)? {
                 return None;
@@ -355,11 +322,11 @@ impl<'m> Evaluation<'m> {
             if frame.is_live(from, at) {
                 let edge = self.facts_on(frame, from, at);
                 let is_other = matches!(
-                    self.value_where(frame, &edge, pair[0], depth),
+                    self.value_where(frame, &edge, value, depth),
                     Known::Integer(form) if form.value() == Some((!holds).into())
                 );
                 if !is_other {
-                    possible.push((pair[0], edge));
+                    possible.push((value, edge));
                 }
             }
         }
@@ -379,7 +346,7 @@ impl<'m> Evaluation<'m> {
         depth: usize,
     ) -> Option<()> {
         let op = if holds { i.op()? } else { negated(i.op()?)? };
-        let (a, b) = (i.word(2)?, i.word(3)?);
+        let (a, b) = i.both()?;
         let form = |facts: &Facts, id| match self.value_where(frame, facts, id, depth) {
             Known::Integer(form) => Some(form),
             _ => None,
@@ -409,15 +376,17 @@ impl<'m> Evaluation<'m> {
         if !matches!(op, Op::IEqual | Op::INotEqual) {
             return None;
         }
-        let i = self.definitions.get(a).filter(|i| i.op() == Some(Op::Select))?;
+        let View::Select { condition, yes, no } = self.definitions.get(a)?.view() else {
+            return None;
+        };
         let value = |id| match self.value_where(frame, facts, id, depth) {
             Known::Integer(form) => form.value(),
             _ => None,
         };
-        let (bound, yes, no) = (value(b)?, value(i.word(3)?)?, value(i.word(4)?)?);
+        let (bound, yes, no) = (value(b)?, value(yes)?, value(no)?);
         let is_chosen = |value| (value == bound) == (op == Op::IEqual);
         if is_chosen(yes) != is_chosen(no) {
-            self.assume(frame, facts, i.word(2)?, is_chosen(yes), depth);
+            self.assume(frame, facts, condition, is_chosen(yes), depth);
         }
         Some(())
     }
@@ -443,7 +412,7 @@ impl<'m> Evaluation<'m> {
     ) -> Option<()> {
         let i = self.definitions.get(id)?;
         let width = self.width_of(id)?;
-        let constant = |word| match self.value_anywhere(frame, i.word(word)?) {
+        let constant = |id| match self.value_anywhere(frame, id) {
             Known::Integer(form) => form.value(),
             _ => None,
         };
@@ -452,17 +421,19 @@ impl<'m> Evaluation<'m> {
             Op::IAdd | Op::ISub => {
                 let (low, high) = form.bounds(self.space);
                 let is_sum = i.op() == Some(Op::IAdd);
-                let (source, by) = match (constant(2), constant(3)) {
-                    (_, Some(by)) => (i.word(2)?, if is_sum { -by } else { by }),
-                    (Some(by), _) if is_sum => (i.word(3)?, -by),
+                let (left, right) = i.both()?;
+                let (source, by) = match (constant(left), constant(right)) {
+                    (_, Some(by)) => (left, if is_sum { -by } else { by }),
+                    (Some(by), _) if is_sum => (right, -by),
                     _ => return None,
                 };
                 (source, (low + by, high + by))
             }
             Op::IMul => {
-                let (source, by) = match (constant(2), constant(3)) {
-                    (_, Some(by)) => (i.word(2)?, by),
-                    (Some(by), _) => (i.word(3)?, by),
+                let (left, right) = i.both()?;
+                let (source, by) = match (constant(left), constant(right)) {
+                    (_, Some(by)) => (left, by),
+                    (Some(by), _) => (right, by),
                     _ => return None,
                 };
                 let Known::Integer(before) = self.value_where(frame, facts, source, depth) else {
@@ -476,9 +447,9 @@ impl<'m> Evaluation<'m> {
                 let (low, high) = form.bounds(self.space);
                 (source, (-(-low).div_euclid(by), high.div_euclid(by)))
             }
-            Op::CopyObject => (i.word(2)?, form.bounds(self.space)),
-            Op::SConvert => (i.word(2)?, own.signed(form).bounds(self.space)),
-            Op::UConvert => (i.word(2)?, own.unsigned(form).bounds(self.space)),
+            Op::CopyObject => (i.operand()?, form.bounds(self.space)),
+            Op::SConvert => (i.operand()?, own.signed(form).bounds(self.space)),
+            Op::UConvert => (i.operand()?, own.unsigned(form).bounds(self.space)),
             _ => return None,
         };
         let width = self.width_of(source)?;

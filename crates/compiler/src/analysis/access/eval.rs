@@ -155,7 +155,7 @@ impl Frame<'_> {
 
     /// Returns the values of a difference of a loop's counter and its first value.
     pub(super) fn distance(&self, difference: &Instruction<'_>) -> Option<Form> {
-        let (a, b) = (difference.word(2)?, difference.word(3)?);
+        let (a, b) = difference.both()?;
         let distances = self.distances.borrow();
         distances.get(&[a, b]).copied().or_else(|| distances.get(&[b, a])?.times(-1))
     }
@@ -291,7 +291,7 @@ impl<'m> Evaluation<'m> {
         let definitions = self.definitions;
         let class = |id: &u32| {
             let ty = definitions.type_of(*id).filter(|ty| ty.op() == Some(Op::TypePointer))?;
-            StorageClass::from_u32(ty.word(1)?)
+            StorageClass::from_u32(ty.storage_class()?)
         };
         self.parameter_classes = parameters.iter().map(class).collect();
         let mut arguments = Vec::new();
@@ -327,7 +327,7 @@ impl<'m> Evaluation<'m> {
 
     fn scalar(&self, parameter: u32, bytes: &[u8]) -> Known {
         let ty = self.definitions.type_of(parameter);
-        let width = ty.filter(|ty| ty.op() == Some(Op::TypeInt)).and_then(|ty| ty.word(1));
+        let width = ty.filter(|ty| ty.op() == Some(Op::TypeInt)).and_then(|ty| ty.width());
         match width {
             Some(width) if width <= 64 && bytes.len() * 8 == width as usize => {
                 let mut value = [0; 16];
@@ -444,7 +444,8 @@ impl<'m> Evaluation<'m> {
         let mut next = block.next.as_slice();
         if let Some(branch) = last.filter(|last| last.op() == Some(Op::BranchConditional))
             && let [yes, no] = next
-            && let Some(Known::Integer(condition)) = branch.word(0).map(|id| self.value(frame, id))
+            && let Some(Known::Integer(condition)) =
+                branch.condition().map(|id| self.value(frame, id))
             && let Some(condition) = condition.value()
         {
             next = std::slice::from_ref(if condition == 0 { no } else { yes });
@@ -455,15 +456,14 @@ impl<'m> Evaluation<'m> {
 
     pub(super) fn phi(&self, frame: &Frame<'m>, at: usize, phi: &Instruction<'m>) -> Option<Known> {
         let blocks = &frame.function.blocks;
-        let operands: Vec<_> = phi.words_from(2).collect();
         let (mut cases, mut latches) = (Vec::new(), Vec::new());
-        for pair in operands.chunks_exact(2) {
-            let from = blocks.index(pair[1])?;
+        for (value, from) in phi.incoming() {
+            let from = blocks.index(from)?;
             if !frame.is_evaluated[from] {
-                latches.push((pair[0], from));
+                latches.push((value, from));
             } else if frame.is_live(from, at) {
                 let facts = self.facts_on(frame, from, at);
-                cases.push((self.value_where(frame, &facts, pair[0], 0), facts));
+                cases.push((self.value_where(frame, &facts, value, 0), facts));
             }
         }
         match (latches.as_slice(), self.joined(&cases)?) {
@@ -471,7 +471,7 @@ impl<'m> Evaluation<'m> {
             (&[latch], Known::Integer(initial)) => {
                 let width = self.width(phi.result_type()?)?;
                 let arithmetic = Arithmetic { space: self.space, width };
-                let phi = phi.result()?;
+                let (incoming, phi) = (phi.incoming(), phi.result()?);
                 let Some(counted) = self.counted(frame, at, phi, &initial, latch, &arithmetic)
                 else {
                     let delayed = self.delayed(frame, at, &initial, latch);
@@ -479,9 +479,9 @@ impl<'m> Evaluation<'m> {
                     let found = if self.is_strict { delayed.or_else(shrinking) } else { delayed };
                     return found.map(Known::Integer);
                 };
-                let mut first = operands.chunks_exact(2).filter(|pair| pair[0] != latch.0);
-                if let (Some(pair), None) = (first.next(), first.next()) {
-                    frame.distances.borrow_mut().insert([phi, pair[0]], counted.distances);
+                let mut first = incoming.filter(|&(value, _)| value != latch.0);
+                if let (Some((first, _)), None) = (first.next(), first.next()) {
+                    frame.distances.borrow_mut().insert([phi, first], counted.distances);
                 }
                 Some(Known::Integer(counted.values))
             }
@@ -521,8 +521,8 @@ impl<'m> Evaluation<'m> {
         at: At,
         call: &Instruction<'m>,
     ) -> Result<Option<Known>> {
-        let arguments: Vec<_> = call.words_from(3).map(|id| self.value(frame, id)).collect();
-        let called = call.word(2).and_then(|id| self.functions.get(&id).copied());
+        let arguments: Vec<_> = call.arguments().map(|id| self.value(frame, id)).collect();
+        let called = call.called().and_then(|id| self.functions.get(&id).copied());
         let body = called.filter(|_| frame.depth < MAX_DEPTH).and_then(|at| self.body(at));
         let fits = |body: &Rc<Body<'_>>| body.blocks.parameters.len() == arguments.len();
         let Some(body) = body.filter(fits) else {
@@ -588,7 +588,7 @@ impl<'m> Evaluation<'m> {
         if !self.is_vector(ty, instruction) {
             return None;
         }
-        let parts = instruction.words_from(2).map(|id| {
+        let parts = instruction.parts().map(|id| {
             let part = self.definitions.get(id)?;
             let ty = part.result_type()?;
             Some(self.single(&part, ty).unwrap_or_else(|| self.unknown(ty)))
@@ -601,7 +601,7 @@ impl<'m> Evaluation<'m> {
     /// parts, than fit in memory.
     pub(super) fn is_vector(&self, ty: u32, made: &Instruction<'_>) -> bool {
         let is_vector = self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVector));
-        is_vector && made.words_from(2).count() <= MAX_PARTS
+        is_vector && made.parts().count() <= MAX_PARTS
     }
 
     /// Returns the value of a constant that is not a composite, or of a variable.
@@ -610,9 +610,7 @@ impl<'m> Evaluation<'m> {
         match instruction.op()? {
             Op::Constant => {
                 let width = self.width(ty).filter(|_| self.is_integer(ty))?;
-                let low = instruction.word(2)?;
-                let high = instruction.word(3).unwrap_or(0);
-                let bits = i128::from(u64::from(high) << 32 | u64::from(low));
+                let bits = i128::from(instruction.literal()?.number()?);
                 let arithmetic = Arithmetic { space: self.space, width };
                 let bits = bits & ((1 << width) - 1);
                 Some(Known::Integer(arithmetic.signed(&Form::constant(bits))))
@@ -646,7 +644,7 @@ impl<'m> Evaluation<'m> {
         let ty = self.definitions.get(ty)?;
         match ty.op()? {
             Op::TypeBool => Some(1),
-            Op::TypeInt => ty.word(1).filter(|width| (1..=64).contains(width)),
+            Op::TypeInt => ty.width().filter(|width| (1..=64).contains(width)),
             _ => None,
         }
     }
@@ -663,7 +661,7 @@ impl<'m> Evaluation<'m> {
         let Some(ty) = self.definitions.get(ty) else { return Known::Other };
         match ty.op() {
             Some(Op::TypePointer) => {
-                let class = ty.word(1).and_then(StorageClass::from_u32);
+                let class = ty.storage_class().and_then(StorageClass::from_u32);
                 let own = [StorageClass::Function, StorageClass::Workgroup, StorageClass::Input];
                 let is_own = class.is_some_and(|class| own.contains(&class));
                 let base = if is_own { Base::Harmless } else { Base::Anything };

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use kiln_spirv::edit::{Definitions, Location};
-use rspirv::spirv::Op;
+use kiln_spirv::edit::{Definitions, Location, View};
 
 use super::blocks::Blocks;
 use super::symbols::{Condition, Symbol, Symbols};
@@ -42,11 +41,10 @@ impl Flow {
     ) -> Self {
         let all = blocks.all.iter().enumerate().map(|(at, block)| {
             let last = block.body.last().map(|(_, last)| *last);
-            let branch = last.filter(|last| last.op() == Some(Op::BranchConditional));
-            let branch = branch.and_then(|branch| {
-                let target = |word| blocks.index(branch.word(word)?);
-                let (yes, no) = (target(1)?, target(2)?);
-                let condition = symbols.of(definitions, branch.word(0)?)?;
+            let branch = last.and_then(|branch| {
+                let View::BranchIf { condition, yes, no, .. } = branch.view() else { return None };
+                let (yes, no) = (blocks.index(yes)?, blocks.index(no)?);
+                let condition = symbols.of(definitions, condition)?;
                 (yes != no).then_some(Branch { condition, yes, no })
             });
             Block {

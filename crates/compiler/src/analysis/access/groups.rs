@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-use kiln_spirv::edit::{Definitions, OPCODES, Section, ids};
+use kiln_spirv::edit::{Definitions, OPCODES, Section, operand_ids};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::layout::Layouts;
@@ -27,8 +27,8 @@ pub(crate) fn group_use(definitions: &Definitions<'_>, function: u32) -> GroupUs
     let functions: HashMap<_, _> = module.functions.iter().map(|known| (known.id, known)).collect();
     let mut sizes = HashMap::new();
     for i in module.section(Section::Globals).iter() {
-        if i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32) {
-            let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
+        if i.variable().is_some_and(|(class, _)| class == StorageClass::Workgroup as u32) {
+            let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.pointee());
             let size = pointee.and_then(|ty| layouts.size(ty)).unwrap_or(i128::MAX - ALIGN);
             i.result().map(|id| sizes.insert(id, (size + ALIGN - 1) / ALIGN * ALIGN));
         }
@@ -41,16 +41,14 @@ pub(crate) fn group_use(definitions: &Definitions<'_>, function: u32) -> GroupUs
             continue;
         };
         for i in known.body.iter() {
-            let used = ids(&i, definitions, |word, _| {
-                if let Some(size) = i.word(word).and_then(|id| sizes.remove(&id)) {
+            let used = operand_ids(&i, definitions, |id| {
+                if let Some(size) = sizes.remove(&id) {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
                     found.local_bytes = found.local_bytes.saturating_add(size);
                 }
             });
             found.synchronizes |= used.is_err();
-            if i.op() == Some(Op::FunctionCall) {
-                pending.extend(i.word(2).filter(|&id| seen.insert(id)));
-            }
+            pending.extend(i.called().filter(|&id| seen.insert(id)));
             found.synchronizes |= i.op().is_some_and(synchronizes);
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kiln_spirv::Module;
-use kiln_spirv::edit::{Definitions, Section};
-use rspirv::spirv::{Decoration, Op};
+use kiln_spirv::edit::{Definitions, Section, View};
+use rspirv::spirv::Decoration;
 
 const MAX_DEPTH: usize = 32;
 const MAX_SIZE: i128 = 1 << 64;
@@ -41,18 +41,18 @@ pub(crate) enum Parts {
 impl Layouts {
     pub(crate) fn of(module: &Module, definitions: &Definitions<'_>) -> Self {
         let models = module.section(Section::MemoryModel).iter();
-        let addressing = models.filter(|i| i.op() == Some(Op::MemoryModel)).find_map(|i| i.word(0));
+        let addressing = models.into_iter().find_map(|i| match i.view() {
+            View::MemoryModel { addressing, .. } => Some(addressing),
+            _ => None,
+        });
         let address = if addressing == Some(rspirv::spirv::AddressingModel::Physical32 as u32) {
             4
         } else {
             8
         };
         let annotations = module.section(Section::Annotations).iter();
-        let packed = annotations
-            .filter(|i| i.op() == Some(Op::Decorate))
-            .filter(|i| i.word(1) == Some(Decoration::CPacked as u32))
-            .filter_map(|i| Some((i.word(0)?, ())));
-        let packed: HashMap<u32, ()> = packed.collect();
+        let packed = annotations.filter_map(|i| i.decoration(Decoration::CPacked));
+        let packed: HashMap<u32, ()> = packed.map(|(id, _)| (id, ())).collect();
         let mut layouts = Self { layouts: BTreeMap::new(), address };
         for instruction in module.section(Section::Globals).iter() {
             if let Some(id) = instruction.result() {
@@ -89,37 +89,30 @@ impl Layouts {
             layouts.layouts.get(&id).cloned()
         };
         let scalar = |size| Layout { size, align: size, parts: Parts::None, is_dense: true };
-        let layout = match ty.op()? {
-            Op::TypeInt | Op::TypeFloat => scalar(match ty.word(1)? {
-                width @ (8 | 16 | 32 | 64) => i128::from(width / 8),
+        let layout = match ty.view() {
+            View::TypeInt { width, .. } | View::TypeFloat { width, .. } => scalar(match width {
+                8 | 16 | 32 | 64 => i128::from(width / 8),
                 _ => return None,
             }),
-            Op::TypePointer => scalar(self.address),
-            Op::TypeVector => {
-                let (component, count) = (ty.word(1)?, ty.word(2)?);
+            View::TypePointer { .. } => scalar(self.address),
+            View::TypeVector { component, count } => {
                 let Layout { size, is_dense, .. } = part(self, component)?;
                 let room = i128::from(count.checked_next_power_of_two()?);
                 let whole = size.checked_mul(room).filter(|&size| size < MAX_SIZE)?;
                 let is_dense = is_dense && count.is_power_of_two();
                 Layout { size: whole, align: whole, parts: Parts::Equal(component, size), is_dense }
             }
-            Op::TypeArray => {
-                let element = part(self, ty.word(1)?)?;
-                let length = definitions.get(ty.word(2)?)?;
-                if length.op() != Some(Op::Constant) {
-                    return None;
-                }
-                let high = length.word(3).unwrap_or(0);
-                let length = i128::from(u64::from(high) << 32 | u64::from(length.word(2)?));
-                let size = element.size.checked_mul(length).filter(|&size| size < MAX_SIZE)?;
-                let parts = Parts::Equal(ty.word(1)?, element.size);
-                Layout { size, align: element.align, parts, is_dense: element.is_dense }
+            View::TypeArray { element, length } => {
+                let Layout { size: stride, align, is_dense, .. } = part(self, element)?;
+                let length = i128::from(definitions.get(length)?.literal()?.number()?);
+                let size = stride.checked_mul(length).filter(|&size| size < MAX_SIZE)?;
+                Layout { size, align, parts: Parts::Equal(element, stride), is_dense }
             }
-            Op::TypeStruct => {
+            View::TypeStruct { members: declared } => {
                 let is_packed = packed.contains_key(&id);
                 let (mut size, mut align, mut members) = (0_i128, 1, Vec::new());
                 let mut is_dense = true;
-                for member in ty.words_from(1) {
+                for member in declared.iter() {
                     let layout = part(self, member)?;
                     let step = if is_packed { 1 } else { layout.align.max(1) };
                     let start = round_up(size, step);

@@ -6,7 +6,7 @@
 //! `initial` plus a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is
 //! known.
 
-use kiln_spirv::edit::Instruction;
+use kiln_spirv::edit::{Evaluation as Evaluated, Instruction, View};
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op};
 
 use super::SHORT_SUM;
@@ -60,14 +60,12 @@ impl Evaluation<'_> {
         let is_counter =
             |i: &Instruction<'_>| i.op() == Some(Op::Phi) && i.result() == Some(counter);
         let (_, phi) = body.iter().find(|(_, i)| is_counter(i))?;
-        let operands: Vec<_> = phi.words_from(2).collect();
-        let mut pairs = operands.chunks_exact(2);
-        let next = pairs.find(|pair| blocks.index(pair[1]) == Some(latch))?[0];
+        let (next, _) = phi.incoming().find(|&(_, from)| blocks.index(from) == Some(latch))?;
         let Step { multiple, most, sign } = self.step(frame, counter, next)?;
         let Known::Integer(form) = self.phi(frame, head, phi)? else { return None };
-        let first = operands.chunks_exact(2).filter_map(|pair| {
-            let from = blocks.index(pair[1])?;
-            frame.is_live(from, head).then(|| self.value(frame, pair[0]))
+        let first = phi.incoming().filter_map(|(value, from)| {
+            let from = blocks.index(from)?;
+            frame.is_live(from, head).then(|| self.value(frame, value))
         });
         // The counter begins one step after this phi, so that it is one step after it in every iteration.
         let mut distances = first.map(|first| match first {
@@ -97,7 +95,7 @@ impl Evaluation<'_> {
                 return Some(Form::between(0, most));
             }
             let i = self.definitions.get(value)?;
-            let (a, b) = (i.word(2)?, i.word(3)?);
+            let (a, b) = i.both()?;
             value = match i.op()? {
                 Op::UDiv | Op::UMod | Op::ShiftRightLogical => a,
                 Op::ShiftRightArithmetic if is_positive => a,
@@ -125,12 +123,10 @@ impl Evaluation<'_> {
         };
         let is_sum = |phi: &Instruction<'_>| {
             let ty = phi.result_type().and_then(|ty| self.definitions.get(ty));
-            let operands: Vec<_> = phi.words_from(2).collect();
             ty.is_some_and(|ty| ty.op() == Some(Op::TypeFloat))
-                && operands.chunks_exact(2).any(|pair| {
-                    let is_latch =
-                        blocks.index(pair[1]).is_some_and(|from| !frame.is_evaluated[from]);
-                    is_latch && self.definitions.get(pair[0]).is_some_and(|next| adds_up(&next))
+                && phi.incoming().any(|(next, from)| {
+                    let is_latch = blocks.index(from).is_some_and(|from| !frame.is_evaluated[from]);
+                    is_latch && self.definitions.get(next).is_some_and(|next| adds_up(&next))
                 })
         };
         let is_short = |phi: &Instruction<'_>| {
@@ -143,7 +139,7 @@ impl Evaluation<'_> {
     /// Returns the value that is added to a phi in every iteration, if its sign is known.
     fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<Step> {
         let next = self.definitions.get(next).filter(|next| next.op() == Some(Op::IAdd))?;
-        let (a, b) = (next.word(2)?, next.word(3)?);
+        let (a, b) = next.both()?;
         let step = if a == phi {
             b
         } else if b == phi {
@@ -168,37 +164,27 @@ impl Evaluation<'_> {
         }
         let Some(i) = self.definitions.get(id) else { return Some(Known::Other) };
         match i.op() {
-            Some(Op::Load) => match self.value(frame, i.word(2)?) {
+            Some(Op::Load) => match self.value(frame, i.pointer()?) {
                 Known::Pointer(Pointer { base: Base::BuiltIn(variable), offset }) => {
                     let built_in = self.built_ins.get(&variable).copied();
                     let built_in = built_in.and_then(BuiltIn::from_u32)?;
                     self.built_in(built_in, offset?.value()?, i.result_type()?)
                 }
                 Known::Pointer(Pointer { base: Base::Variable(variable), .. })
-                    if i.word(2) == Some(variable) && !self.is_strict =>
+                    if i.pointer() == Some(variable) && !self.is_strict =>
                 {
                     frame.stored.get(&variable).cloned()
                 }
                 _ => None,
             },
-            Some(Op::CompositeExtract) if i.word(4).is_none() => {
-                let Known::Parts(parts) = self.invariant(frame, i.word(2)?, depth + 1)? else {
+            Some(Op::CompositeExtract) if self.extracted(&i).is_some() => {
+                let (whole, at) = self.extracted(&i)?;
+                let Known::Parts(parts) = self.invariant(frame, whole, depth + 1)? else {
                     return None;
                 };
-                parts.get(i.word(3)? as usize).cloned()
+                parts.get(at).cloned()
             }
-            Some(
-                Op::UConvert
-                | Op::SConvert
-                | Op::IAdd
-                | Op::ISub
-                | Op::IMul
-                | Op::UDiv
-                | Op::SDiv
-                | Op::ShiftLeftLogical
-                | Op::ShiftRightLogical
-                | Op::ShiftRightArithmetic,
-            ) => {
+            Some(_) if i.row().is_some_and(|row| row.evaluation == Evaluated::Invariant) => {
                 let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
                 self.arithmetic(&i, &see)
             }
@@ -209,6 +195,12 @@ impl Evaluation<'_> {
             }
             _ => Some(self.value(frame, id)),
         }
+    }
+
+    /// Returns the composite value and the number of the part that an instruction takes.
+    fn extracted(&self, i: &Instruction<'_>) -> Option<(u32, usize)> {
+        let View::Extract { whole, path } = i.view() else { return None };
+        Some((whole, path.single()? as usize))
     }
 
     /// Returns the index of the branch target at a loop's head that stays in the loop, if exactly one of
@@ -253,9 +245,8 @@ impl Evaluation<'_> {
         if branch.op() != Some(Op::BranchConditional) || block.next.len() != 2 {
             return None;
         }
-        let condition = self.definitions.get(branch.word(0)?)?;
-        let (mut op, mut tested, mut bound) =
-            (condition.op()?, condition.word(2)?, condition.word(3)?);
+        let condition = self.definitions.get(branch.condition()?)?;
+        let (mut op, (mut tested, mut bound)) = (condition.op()?, condition.both()?);
         if bound == phi || bound == next {
             (op, tested, bound) = (mirrored(op)?, bound, tested);
         }
@@ -365,7 +356,7 @@ fn adds_up(next: &Instruction<'_>) -> bool {
     match next.op() {
         Some(Op::FAdd | Op::FSub | Op::FMul | Op::Phi | Op::Select | Op::FunctionCall) => true,
         Some(Op::ExtInst) => {
-            let known = next.word(3).and_then(OpenclStd100Op::from_u32);
+            let known = next.extended().and_then(|(_, known)| OpenclStd100Op::from_u32(known));
             !matches!(
                 known,
                 Some(

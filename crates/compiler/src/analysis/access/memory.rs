@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kiln_spirv::edit::{Instruction, Meaning, Role, ids, is_atomic};
+use kiln_spirv::edit::{Address, Instruction, Meaning, View, is_atomic, operand_ids};
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::arithmetic::Arithmetic;
@@ -12,6 +12,7 @@ use super::layout::Parts;
 use super::pointers::{Base, Pointer};
 use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::analysis::affine::{Form, Id};
+use crate::analysis::images::is_access;
 use crate::analysis::vector_access::{VectorAccess, extended};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
@@ -31,10 +32,14 @@ impl<'m> Evaluation<'m> {
             return None;
         };
         self.watch_operation(frame, at.1, op, i);
+        if i.row().is_some() && i.view() == View::Unknown {
+            self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
+            return None;
+        }
         match op {
             Op::Variable => {
                 let id = i.result()?;
-                if let Some(initial) = i.word(3) {
+                if let Some((_, Some(initial))) = i.variable() {
                     let initial = self.value(frame, initial);
                     self.store(frame, at, id, initial, false);
                 }
@@ -43,7 +48,7 @@ impl<'m> Evaluation<'m> {
             }
             Op::Load => self.load(frame, at, i),
             Op::Store => {
-                let (pointer, value) = (i.word(0)?, i.word(1)?);
+                let View::Store { pointer, value, .. } = i.view() else { return None };
                 let size = self.definitions.get(value).and_then(|i| i.result_type());
                 let size = size.and_then(|ty| self.layouts.size(ty));
                 let target = self.value(frame, pointer);
@@ -53,39 +58,45 @@ impl<'m> Evaluation<'m> {
                 None
             }
             Op::CopyMemory | Op::CopyMemorySized => {
-                let size = if op == Op::CopyMemorySized {
-                    match self.value(frame, i.word(2)?) {
-                        Known::Integer(size) => size.value(),
-                        _ => None,
+                let (target, source, size) = match i.view() {
+                    View::CopyMemorySized { target, source, size, .. } => {
+                        let size = match self.value(frame, size) {
+                            Known::Integer(size) => size.value(),
+                            _ => None,
+                        };
+                        (target, source, size)
                     }
-                } else {
-                    self.pointee(i.word(0)?).and_then(|ty| self.layouts.size(ty))
+                    View::CopyMemory { target, source, .. } => {
+                        let pointee = self.pointee(target);
+                        (target, source, pointee.and_then(|ty| self.layouts.size(ty)))
+                    }
+                    _ => return None,
                 };
-                for (word, kind) in [(0, Kind::Write), (1, Kind::Read)] {
-                    let pointer = self.value(frame, i.word(word)?);
+                for (pointer, kind) in [(target, Kind::Write), (source, Kind::Read)] {
+                    let pointer = self.value(frame, pointer);
                     self.touch(frame, at, &pointer, kind, size);
                 }
                 None
             }
-            Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain => self.chain(op, i, &|id| self.value(frame, id)),
-            Op::PtrCastToGeneric | Op::CopyObject => Some(self.value(frame, i.word(2)?)),
+            _ if i.row().is_some_and(|row| row.address == Address::Part) => {
+                self.chain(i, &|id| self.value(frame, id))
+            }
+            Op::PtrCastToGeneric | Op::CopyObject => Some(self.value(frame, i.operand()?)),
             Op::GenericCastToPtr => {
-                let value = self.value(frame, i.word(2)?);
-                let class = self.definitions.get(i.result_type()?).and_then(|ty| ty.word(1));
+                let value = self.value(frame, i.operand()?);
+                let ty = self.definitions.get(i.result_type()?);
+                let class = ty.and_then(|ty| ty.storage_class());
                 Some(if self.is_strict { self.cast_to(class, value) } else { value })
             }
             // The result is null if the memory is of another kind.
-            Op::GenericCastToPtrExplicit => match self.value(frame, i.word(2)?) {
+            Op::GenericCastToPtrExplicit => match self.value(frame, i.derived_from()?) {
                 Known::Pointer(_) if self.is_strict => None,
                 value => Some(value),
             },
             Op::ISub if frame.distance(i).is_some() => frame.distance(i).map(Known::Integer),
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
-                let pointer = self.value(frame, i.word(2)?);
+                let pointer = self.value(frame, i.operand()?);
                 if !self.is_only_compared(frame, i.result()?) {
                     self.escape(frame, at, &pointer, "has its address converted to an integer");
                 }
@@ -99,43 +110,33 @@ impl<'m> Evaluation<'m> {
                 let holds = self.compare_pointers(frame, i)?;
                 Some(Known::Integer(Form::constant(holds.into())))
             }
-            Op::ImageRead | Op::ImageWrite | Op::ImageSampleExplicitLod => {
-                self.watch_pixel(frame, at.1, op, i);
-                self.pixel(frame, at, op, i);
+            _ if is_access(op) => {
+                self.watch_pixel(frame, at.1, i);
+                self.pixel(frame, at, i);
                 None
             }
             // A sampled image stands for the image, whose pixels are read.
-            Op::SampledImage => Some(self.value(frame, i.word(2)?)),
+            Op::SampledImage => match i.view() {
+                View::SampledImage { image, .. } => Some(self.value(frame, image)),
+                _ => None,
+            },
             Op::ImageQuerySizeLod | Op::ImageQuerySize => self.image_size(frame, i),
-            // Harmless, whatever their operands point to.
-            Op::PtrDiff
-            | Op::ImageQueryFormat
-            | Op::ImageQueryOrder
-            | Op::GenericPtrMemSemantics
-            | Op::LifetimeStart
-            | Op::LifetimeStop
-            | Op::Branch
-            | Op::BranchConditional
-            | Op::Switch
-            | Op::Return
-            | Op::Unreachable
-            | Op::Nop
-            | Op::Undef
-            | Op::Line
-            | Op::NoLine
-            | Op::LoopMerge
-            | Op::SelectionMerge => None,
             Op::ReturnValue => {
-                let value = self.value(frame, i.word(0)?);
+                let View::Return { value } = i.view() else { return None };
+                let value = self.value(frame, value);
                 frame.returned.push((value, Rc::clone(&frame.facts)));
                 None
             }
+            // Harmless, whatever their operands point to.
+            Op::PtrDiff | Op::ImageQueryFormat | Op::ImageQueryOrder => None,
+            Op::GenericPtrMemSemantics | Op::Undef => None,
+            _ if i.class().is_some_and(|class| class.is_note() || class.is_terminator()) => None,
             Op::Select => self.select(frame, &frame.facts, i, 0),
             Op::ExtInst => self.extended(frame, at, i),
-            Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, op, i),
+            Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, i),
             Op::CompositeConstruct => {
                 if self.is_vector(i.result_type()?, i) {
-                    let parts: Vec<_> = i.words_from(2).map(|id| self.value(frame, id)).collect();
+                    let parts: Vec<_> = i.parts().map(|id| self.value(frame, id)).collect();
                     if parts.iter().all(|part| matches!(part, Known::Integer(_))) {
                         return Some(Known::Parts(parts));
                     }
@@ -144,7 +145,7 @@ impl<'m> Evaluation<'m> {
                 None
             }
             _ if is_atomic(op) => {
-                self.atomic(frame, at, op, i);
+                self.atomic(frame, at, i);
                 None
             }
             _ => {
@@ -166,7 +167,7 @@ impl<'m> Evaluation<'m> {
     }
 
     fn load(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
-        let pointer = i.word(2)?;
+        let pointer = i.pointer()?;
         let target = self.value(frame, pointer);
         let size = self.layouts.size(i.result_type()?);
         self.touch(frame, at, &target, Kind::Read, size);
@@ -268,8 +269,8 @@ impl<'m> Evaluation<'m> {
             let (low, high) = form.bounds(space);
             return (0 <= low && high < 1 << width).then_some(Known::Integer(form));
         }
-        let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector))?;
-        let (width, count) = (self.width(vector.word(1)?)?, vector.word(2)?);
+        let (part, count) = self.definitions.get(ty)?.vector()?;
+        let width = self.width(part)?;
         let parts = (0..count as usize).take(3).map(|d| {
             let form = component(d)?;
             let (low, high) = form.bounds(space);
@@ -290,8 +291,8 @@ impl<'m> Evaluation<'m> {
                 *is_complete && class.is_some() && all.all(|own| own == class)
             }
             Base::Variable(id) => {
-                let variable = self.definitions.get(*id).and_then(|i| i.word(2));
-                class.is_some_and(|class| variable == Some(class as u32))
+                let own = self.definitions.get(*id).and_then(|i| i.variable());
+                own.zip(class).is_some_and(|((own, _), class)| own == class as u32)
             }
             Base::Null => true,
             Base::BuiltIn(_) | Base::Harmless | Base::Anything => false,
@@ -308,23 +309,15 @@ impl<'m> Evaluation<'m> {
     }
 
     pub(super) fn pointee(&self, pointer: u32) -> Option<u32> {
-        let ty = self.definitions.type_of(pointer)?;
-        (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
+        self.definitions.type_of(pointer)?.pointee()
     }
 
     /// Returns the pointer that an access chain calculates. `see` returns the values of its operands.
-    pub(super) fn chain(
-        &self,
-        op: Op,
-        i: &Instruction<'_>,
-        see: &impl Fn(u32) -> Known,
-    ) -> Option<Known> {
-        let base = i.word(2)?;
-        let Known::Pointer(pointer) = see(base) else {
+    pub(super) fn chain(&self, i: &Instruction<'_>, see: &impl Fn(u32) -> Known) -> Option<Known> {
+        let Known::Pointer(pointer) = see(i.derived_from()?) else {
             return None;
         };
-        let offset =
-            pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
+        let offset = pointer.offset.and_then(|offset| self.indexed_offset(i, offset, see));
         let base = match pointer.base {
             Base::Null => Base::Harmless,
             base => base,
@@ -335,20 +328,22 @@ impl<'m> Evaluation<'m> {
     /// Returns `offset` after the indexes of an access chain.
     fn indexed_offset(
         &self,
-        op: Op,
-        base: u32,
         i: &Instruction<'_>,
         mut offset: Form,
         see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
+        let (base, element, indexes) = match i.view() {
+            View::Chain { base, indexes } => (base, None, indexes),
+            View::PtrChain { base, element, indexes } => (base, Some(element), indexes),
+            _ => return None,
+        };
         let mut ty = self.pointee(base)?;
-        let mut indexes = i.words_from(3);
-        if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
+        if let Some(element) = element {
             let size = self.layouts.size(ty)?;
-            let index = self.index(indexes.next()?, see)?;
+            let index = self.index(element, see)?;
             offset = offset.plus(&index.times(size)?, self.space)?;
         }
-        for index in indexes {
+        for index in indexes.iter() {
             let index = self.index(index, see)?;
             match &self.layouts.get(ty)?.parts {
                 Parts::Equal(part, stride) => {
@@ -375,7 +370,7 @@ impl<'m> Evaluation<'m> {
     }
 
     fn bitcast(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
-        let value = self.value(frame, i.word(2)?);
+        let value = self.value(frame, i.operand()?);
         let ty = i.result_type().and_then(|ty| self.definitions.get(ty)?.op());
         match (&value, ty) {
             (Known::Pointer(_), Some(Op::TypePointer)) => Some(value),
@@ -390,26 +385,26 @@ impl<'m> Evaluation<'m> {
     fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
         if let Some(access) = VectorAccess::of(self.definitions, i) {
             let kind = if access.stored.is_some() { Kind::Write } else { Kind::Read };
-            let (pointer, size) = self.vector(frame, i, &access)?;
+            let (pointer, size) = self.vector(frame, &access);
             self.touch(frame, at, &pointer, kind, size);
             return None;
         }
         let function = extended(self.definitions, i);
-        let operand = |this: &Self, word| i.word(word).map(|id| this.value(frame, id));
         match function {
             Some(Extended::prefetch) => None,
             Some(Extended::fract | Extended::modf | Extended::sincos) => {
                 // Writes one value of the result's type.
                 let size = i.result_type().and_then(|ty| self.layouts.size(ty));
-                let pointer = operand(self, 5)?;
+                let pointer = self.value(frame, i.extended_operands().nth(1)?);
                 self.touch(frame, at, &pointer, Kind::Write, size);
                 None
             }
             Some(Extended::frexp | Extended::lgamma_r | Extended::remquo) => {
                 // Writes integers, as many as the result has components.
-                let word = if function == Some(Extended::remquo) { 6 } else { 5 };
-                let size = self.pointee(i.word(word)?).and_then(|ty| self.layouts.size(ty));
-                let pointer = operand(self, word)?;
+                let position = if function == Some(Extended::remquo) { 2 } else { 1 };
+                let pointer = i.extended_operands().nth(position)?;
+                let size = self.pointee(pointer).and_then(|ty| self.layouts.size(ty));
+                let pointer = self.value(frame, pointer);
                 self.touch(frame, at, &pointer, Kind::Write, size);
                 None
             }
@@ -433,11 +428,9 @@ impl<'m> Evaluation<'m> {
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
         self.definitions.value_op(i)?;
-        let set = i.word(2).and_then(|set| self.definitions.get(set))?;
-        let function = i.word(3).and_then(Extended::from_u32);
-        let function = function.filter(|_| set.string(1) == Some("OpenCL.std"))?;
+        let function = extended(self.definitions, i)?;
         Meaning::of_function(function).filter(|meaning| meaning.has_range)?;
-        let operands = i.words_from(4).map(|id| match see(id) {
+        let operands = i.extended_operands().map(|id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
         });
@@ -456,37 +449,27 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Returns the address that a load or store by a function accesses, and the number of bytes.
-    fn vector(
-        &self,
-        frame: &Frame<'_>,
-        i: &Instruction<'_>,
-        access: &VectorAccess,
-    ) -> Option<(Known, Option<i128>)> {
-        let mut pointer = self.value(frame, i.word(access.pointer())?);
+    fn vector(&self, frame: &Frame<'_>, access: &VectorAccess) -> (Known, Option<i128>) {
+        let mut pointer = self.value(frame, access.pointer);
         let size = access.span.map(|span| span.size);
         if let Known::Pointer(pointer) = &mut pointer {
-            let index = i.word(access.offset);
-            let index = index.and_then(|offset| self.index(offset, &|id| self.value(frame, id)));
+            let index = self.index(access.offset, &|id| self.value(frame, id));
             let steps = index.zip(size).and_then(|(index, size)| index.times(size));
             pointer.offset =
                 pointer.offset.zip(steps).and_then(|(offset, by)| offset.plus(&by, self.space));
         }
-        Some((pointer, size))
+        (pointer, size)
     }
 
-    fn atomic(&mut self, frame: &mut Frame<'m>, at: At, op: Op, i: &Instruction<'m>) {
-        let first = usize::from(i.result().is_some()) * 2;
-        let pointer = i.word(first);
-        let size = pointer.and_then(|pointer| self.layouts.size(self.pointee(pointer)?));
-        if let Some(pointer) = pointer {
+    fn atomic(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) {
+        if let Some(pointer) = i.pointer() {
+            let size = self.pointee(pointer).and_then(|ty| self.layouts.size(ty));
             let pointer = self.value(frame, pointer);
             self.touch(frame, at, &pointer, Kind::Atomic, size);
         }
-        if op == Op::AtomicStore || op == Op::AtomicExchange || op == Op::AtomicCompareExchange {
-            for value in i.words_from(first + 1) {
-                let value = self.value(frame, value);
-                self.escape(frame, at, &value, "has its address stored in memory");
-            }
+        if let View::AtomicUpdate { value, .. } | View::AtomicCompare { value, .. } = i.view() {
+            let value = self.value(frame, value);
+            self.escape(frame, at, &value, "has its address stored in memory");
         }
     }
 
@@ -497,9 +480,14 @@ impl<'m> Evaluation<'m> {
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
         let ty = i.result_type()?;
-        let operand = |word| match see(i.word(word)?) {
+        let integer = |id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
+        };
+        let operand = || integer(i.operand()?);
+        let operands = || {
+            let (left, right) = i.both()?;
+            Some((integer(left)?, integer(right)?))
         };
         let arithmetic = Arithmetic { space: self.space, width: self.part_width(ty)? };
         // Decorations may change what an operation gives.
@@ -507,33 +495,36 @@ impl<'m> Evaluation<'m> {
         Meaning::of(op).filter(|meaning| meaning.has_range)?;
         let form = match op {
             Op::UConvert | Op::SConvert => {
-                arithmetic.convert(op, &operand(2)?, self.part_width_of(i.word(2)?)?)
+                arithmetic.convert(op, &operand()?, self.part_width_of(i.operand()?)?)
             }
             Op::ShiftRightArithmetic | Op::ShiftRightLogical => {
                 let narrowed = self.narrowed(op, i, &arithmetic, see);
-                narrowed.or_else(|| arithmetic.binary(op, &operand(2)?, &operand(3)?))
+                narrowed.or_else(|| {
+                    let (a, b) = operands()?;
+                    arithmetic.binary(op, &a, &b)
+                })
             }
-            Op::SNegate | Op::Not => arithmetic.unary(op, &operand(2)?),
-            Op::LogicalNot => Form::constant(1).minus(&operand(2)?, self.space),
+            Op::SNegate | Op::Not => arithmetic.unary(op, &operand()?),
+            Op::LogicalNot => Form::constant(1).minus(&operand()?, self.space),
             Op::LogicalAnd => {
-                let (a, b) = (operand(2)?.value(), operand(3)?.value());
-                match (a, b) {
+                let (a, b) = operands()?;
+                match (a.value(), b.value()) {
                     (Some(0), _) | (_, Some(0)) => Some(Form::constant(0)),
                     (Some(1), Some(1)) => Some(Form::constant(1)),
                     _ => None,
                 }
             }
             Op::LogicalOr => {
-                let (a, b) = (operand(2)?.value(), operand(3)?.value());
-                match (a, b) {
+                let (a, b) = operands()?;
+                match (a.value(), b.value()) {
                     (Some(1), _) | (_, Some(1)) => Some(Form::constant(1)),
                     (Some(0), Some(0)) => Some(Form::constant(0)),
                     _ => None,
                 }
             }
             _ => {
-                let (a, b) = (operand(2)?, operand(3)?);
-                let width = self.part_width_of(i.word(2)?)?;
+                let (a, b) = operands()?;
+                let width = self.part_width_of(i.both()?.0)?;
                 let operands = Arithmetic { space: self.space, width };
                 match operands.compare(op, &a, &b) {
                     Some(is_true) => Some(Form::constant(is_true.into())),
@@ -553,21 +544,22 @@ impl<'m> Evaluation<'m> {
         arithmetic: &Arithmetic<'_>,
         see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
-        let shifted = self.definitions.get(i.word(2)?)?;
+        let (left, right) = i.both()?;
+        let shifted = self.definitions.get(left)?;
         if shifted.op() != Some(Op::ShiftLeftLogical) {
             return None;
         }
+        let (narrow, by) = shifted.both()?;
         let value = |id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
         };
-        let (left_bits, right_bits) =
-            (value(shifted.word(3)?)?.value()?, value(i.word(3)?)?.value()?);
+        let form = value(narrow)?;
+        let (left_bits, right_bits) = (value(by)?.value()?, value(right)?.value()?);
         if left_bits != right_bits || !(1..i128::from(arithmetic.width)).contains(&left_bits) {
             return None;
         }
         let narrow = Arithmetic { width: arithmetic.width - left_bits as u32, ..*arithmetic };
-        let form = value(shifted.word(2)?)?;
         let (low, high) = form.bounds(self.space);
         let modulus = 1_i128 << narrow.width;
         if low < -modulus / 2 || high >= modulus {
@@ -647,11 +639,7 @@ impl<'m> Evaluation<'m> {
         text: &'static str,
     ) {
         let mut operands = Vec::new();
-        let known = ids(i, self.definitions, |word, role| {
-            if role == Role::Operand {
-                operands.extend(i.word(word));
-            }
-        });
+        let known = operand_ids(i, self.definitions, |id| operands.push(id));
         if known.is_err() {
             let anything = Known::Pointer(Pointer::to(Base::Anything));
             self.escape(frame, at, &anything, text);

@@ -188,9 +188,10 @@ pub(crate) enum Value {
 ///
 /// [`UnknownKernel`](ErrorKind::UnknownKernel) if the module has no entry point of that name.
 pub(crate) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
-    let mut entries = module.section(Section::EntryPoints).iter();
-    let entry = entries.find(|i| i.string(2).map(user_name) == Some(kernel));
-    let entry = entry.and_then(|entry| entry.word(1)).ok_or_else(|| {
+    let entries = module.section(Section::EntryPoints).iter();
+    let mut entries = entries.filter_map(|i| i.entry_point());
+    let entry = entries.find(|(_, name)| user_name(name) == kernel);
+    let (entry, _) = entry.ok_or_else(|| {
         Error::new(
             ErrorKind::UnknownKernel,
             format!("the module of the launch has no kernel `{kernel}`"),
@@ -202,12 +203,10 @@ pub(crate) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
 /// Returns the name of a symbol that a module imports from another one, or `None` if the module is
 /// complete. Built-in variables do not count as imports.
 pub(crate) fn imports(module: &Module) -> Option<String> {
-    use rspirv::spirv::{Decoration, LinkageType, Op};
+    use rspirv::spirv::{Decoration, LinkageType};
     let annotations = || module.section(Section::Annotations).iter();
-    let built_ins: BTreeSet<_> = annotations()
-        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32))
-        .filter_map(|i| i.word(0))
-        .collect();
+    let built_ins: BTreeSet<_> =
+        annotations().filter_map(|i| i.decoration(Decoration::BuiltIn)).map(|(id, _)| id).collect();
     annotations()
         .filter_map(|i| Linkage::of(&i))
         .find(|linkage| linkage.kind == LinkageType::Import && !built_ins.contains(&linkage.target))

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream, located};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Interner, Stream, View, located};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::Op;
 
@@ -42,7 +42,7 @@ pub(crate) fn follow_moving_pointers(
                 waiting.push(moving);
                 continue;
             }
-            if !matches!(i.op(), Some(Op::Phi | Op::Label | Op::Line | Op::NoLine)) {
+            if !matches!(i.class(), Some(Class::Phi | Class::Label | Class::Line)) {
                 for moving in waiting.drain(..) {
                     writer.write(moving)?;
                 }
@@ -117,13 +117,21 @@ impl<'m> Step<'m> {
         definitions: &Definitions<'m>,
     ) -> Option<Self> {
         let (id, ty) = phi.result().zip(phi.result_type())?;
-        let operands: Vec<_> = phi.words_from(2).collect();
-        let &[a, from_a, b, from_b] = operands.as_slice() else { return None };
+        let incoming: Vec<_> = phi.incoming().collect();
+        let &[(a, from_a), (b, from_b)] = incoming.as_slice() else { return None };
         let next_of = |value: u32| {
             let i = definitions.get(value)?;
-            let operands = [Op::IAdd, Op::ISub, Op::PtrAccessChain, Op::InBoundsPtrAccessChain];
-            let is_own = i.words_from(2).any(|operand| operand == id);
-            (is_own && operands.contains(&i.op()?)).then_some(i)
+            let is_own = match i.view() {
+                View::Binary { left, right } => {
+                    matches!(i.op()?, Op::IAdd | Op::ISub) && [left, right].contains(&id)
+                }
+                View::PtrChain { .. } => {
+                    let (base, mut indexes) = i.chain()?;
+                    base == id || indexes.any(|index| index == id)
+                }
+                _ => false,
+            };
+            is_own.then_some(i)
         };
         let (first, next, latch) = match (next_of(a), next_of(b)) {
             (None, Some(next)) => (a, next, from_b),
@@ -135,7 +143,7 @@ impl<'m> Step<'m> {
     }
 
     fn counter(&self, definitions: &Definitions<'_>) -> Option<Counter> {
-        let (a, b) = (self.next.word(2)?, self.next.word(3)?);
+        let (a, b) = self.next.both()?;
         let change = match self.next.op()? {
             Op::IAdd if a == self.phi => constant(definitions, b)?,
             Op::IAdd if b == self.phi => constant(definitions, a)?,
@@ -143,18 +151,17 @@ impl<'m> Step<'m> {
             _ => return None,
         };
         let ty = definitions.get(self.ty).filter(|ty| ty.op() == Some(Op::TypeInt))?;
-        let width = ty.word(1).filter(|width| matches!(width, 32 | 64))?;
+        let width = ty.width().filter(|width| matches!(width, 32 | 64))?;
         let Self { phi: id, ty, first, .. } = *self;
         (change.abs() == 1).then_some(Counter { id, ty, width, first, grows: change == 1 })
     }
 
     /// Returns the number of elements by which a pointer moves.
     fn pointer(&self, definitions: &Definitions<'_>) -> Option<i128> {
-        let is_chain =
-            matches!(self.next.op(), Some(Op::PtrAccessChain | Op::InBoundsPtrAccessChain));
-        let is_single = self.next.word(2) == Some(self.phi) && self.next.word(4).is_none();
-        let is_moved = is_chain && is_single && self.next.result_type() == Some(self.ty);
-        constant(definitions, self.next.word(3).filter(|_| is_moved)?)
+        let View::PtrChain { base, element, indexes } = self.next.view() else { return None };
+        let is_single = base == self.phi && indexes.is_empty();
+        let is_moved = is_single && self.next.result_type() == Some(self.ty);
+        constant(definitions, Some(element).filter(|_| is_moved)?)
     }
 }
 

@@ -5,7 +5,7 @@
 //! comparable in the same way as elements of buffers. Drivers drop writes outside of an image, and reads there give the
 //! pixels of its edge or a color, so only coordinates that are inside of the image are followed.
 
-use kiln_spirv::edit::{Instruction, Location};
+use kiln_spirv::edit::{Instruction, Location, View};
 use rspirv::spirv::Op;
 
 use super::arithmetic::Arithmetic;
@@ -27,15 +27,14 @@ const MAX_COORDINATES: usize = 3;
 
 impl<'m> Evaluation<'m> {
     /// Records a touch of a pixel.
-    pub(super) fn watch_pixel(
-        &self,
-        frame: &Frame<'m>,
-        location: Location,
-        op: Op,
-        i: &Instruction<'m>,
-    ) {
+    pub(super) fn watch_pixel(&self, frame: &Frame<'m>, location: Location, i: &Instruction<'m>) {
         let Some(watch) = &self.watch else { return };
-        let id = if op == Op::ImageWrite { i.word(1) } else { i.word(3) };
+        let id = match i.view() {
+            View::ImageRead { coordinate, .. }
+            | View::ImageWrite { coordinate, .. }
+            | View::ImageSample { coordinate, .. } => Some(coordinate),
+            _ => None,
+        };
         let width = id.and_then(|id| self.part_width_of(id));
         let mut coordinates = Vec::new();
         if let Some((id, width)) = id.zip(width) {
@@ -52,10 +51,13 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Records an access to a pixel.
-    pub(super) fn pixel(&self, frame: &mut Frame<'m>, at: At, op: Op, i: &Instruction<'m>) {
-        let (image, kind) = match op {
-            Op::ImageWrite => (i.word(0), Kind::Write),
-            _ => (i.word(2), Kind::Read),
+    pub(super) fn pixel(&self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) {
+        let (image, kind) = match i.view() {
+            View::ImageWrite { image, .. } => (Some(image), Kind::Write),
+            View::ImageRead { image, .. } | View::ImageSample { image, .. } => {
+                (Some(image), Kind::Read)
+            }
+            _ => (None, if i.op() == Some(Op::ImageWrite) { Kind::Write } else { Kind::Read }),
         };
         let image = image.map(|image| self.value(frame, image));
         let Some(Known::Pointer(pointer)) = image else {
@@ -130,23 +132,24 @@ impl<'m> Evaluation<'m> {
     fn component(&self, frame: &Frame<'m>, id: u32, at: usize, steps: usize) -> Option<Known> {
         let steps = steps.checked_sub(1)?;
         let i = self.definitions.get(id);
-        let made = i.and_then(|i| match i.op()? {
-            Op::CompositeInsert if i.word(5).is_none() => match i.word(4)? as usize == at {
-                true => Some(self.value(frame, i.word(2)?)),
-                false => self.component(frame, i.word(3)?, at, steps),
+        let made = i.and_then(|i| match i.view() {
+            View::Insert { part, whole, path } => match path.single()? as usize == at {
+                true => Some(self.value(frame, part)),
+                false => self.component(frame, whole, at, steps),
             },
-            Op::CompositeConstruct => {
-                let part = i.word(2 + at)?;
-                let is_number = self.width_of(part).is_some() && self.is_vector(i.word(0)?, &i);
-                let is_whole = i.words_from(2).all(|part| self.width_of(part).is_some());
+            View::Composite { parts } if i.op() == Some(Op::CompositeConstruct) => {
+                let part = parts.get(at)?;
+                let ty = i.result_type()?;
+                let is_number = self.width_of(part).is_some() && self.is_vector(ty, &i);
+                let is_whole = parts.iter().all(|part| self.width_of(part).is_some());
                 (is_number && is_whole).then(|| self.value(frame, part))
             }
-            Op::VectorShuffle => {
-                let count = self.parts_of(self.definitions.type_of(i.word(2)?)?.result()?)?.1;
-                let from = i.word(4 + at)? as usize;
+            View::Shuffle { first, second, lanes } => {
+                let count = self.parts_of(self.definitions.type_of(first)?.result()?)?.1;
+                let from = lanes.get(at)? as usize;
                 match from < count {
-                    true => self.component(frame, i.word(2)?, from, steps),
-                    false => self.component(frame, i.word(3)?, from - count, steps),
+                    true => self.component(frame, first, from, steps),
+                    false => self.component(frame, second, from - count, steps),
                 }
             }
             _ => None,
@@ -160,13 +163,16 @@ impl<'m> Evaluation<'m> {
 
     /// Returns the sizes of an image that an instruction asks for.
     pub(super) fn image_size(&self, frame: &Frame<'m>, i: &Instruction<'m>) -> Option<Known> {
-        let sizes = match self.value(frame, i.word(2)?) {
+        let (View::ImageQuery { image } | View::ImageQueryLod { image, .. }) = i.view() else {
+            return None;
+        };
+        let sizes = match self.value(frame, image) {
             Known::Pointer(Pointer { base: Base::Parameter(parameter), .. })
                 if !self.is_strict && is_first_level(self.definitions, i) =>
             {
                 &self.images.shapes.get(&parameter)?.size
             }
-            _ => self.image_sizes.get(&i.word(2)?)?,
+            _ => self.image_sizes.get(&image)?,
         };
         let ty = i.result_type()?;
         let (part, count) = self.parts_of(ty).unwrap_or((ty, 1));

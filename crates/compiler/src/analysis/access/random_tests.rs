@@ -598,7 +598,8 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
         let access = exact.accesses.all.iter().find(|access| access.parameter == touch + 1)?;
         let at = access.location?;
         let (_, store) = located((0, &kernel.body)).find(|(here, _)| here.offset == at.offset)?;
-        let id = definitions.get(store.word(0)?)?.word(3)?;
+        let (_, mut indexes) = definitions.get(store.pointer()?)?.chain()?;
+        let id = indexes.next()?;
         Some(exact.form(id, at)?.without_local(&space))
     };
     let indexes: Vec<_> = (0..touches).map(index).collect();

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::edit::Context as _;
 use kiln_spirv::edit::{
-    Definitions, ExtendedSet, Instruction, Interner, Role, Section, Stream, ids, string_words,
+    Definitions, ExtendedSet, Instruction, Interner, Role, Section, Stream, View, operand_ids,
+    string_words,
 };
 use kiln_spirv::{Dominators, Module, Result};
-use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
+use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use super::blocks::Blocks;
 
@@ -66,25 +67,23 @@ struct Variable {
 fn variables(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> BTreeMap<u32, Variable> {
     let module = definitions.module();
     let annotations = module.section(Section::Annotations).iter();
-    let volatile: HashSet<_> = annotations
-        .filter(|i| i.word(1) == Some(Decoration::Volatile as u32))
-        .filter_map(|i| i.word(0))
-        .collect();
+    let volatile: HashSet<_> =
+        annotations.filter_map(|i| i.decoration(Decoration::Volatile)).map(|(id, _)| id).collect();
     let instructions = || blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
     let mut found = BTreeMap::new();
     for i in instructions().filter(|i| i.op() == Some(Op::Variable)) {
         let pointer = i.result_type().and_then(|ty| definitions.get(ty));
-        let ty = pointer.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(2));
-        if let (Some(id), Some(ty)) = (i.result(), ty)
-            && i.word(2) == Some(StorageClass::Function as u32)
+        let ty = pointer.and_then(|ty| ty.pointee());
+        if let (Some(id), Some(ty), View::Variable { class, initial }) = (i.result(), ty, i.view())
+            && class == StorageClass::Function as u32
             && !volatile.contains(&id)
         {
-            found.insert(id, Variable { ty, initial: i.word(3), casts: Vec::new() });
+            found.insert(id, Variable { ty, initial, casts: Vec::new() });
         }
     }
     let mut casts = HashMap::new();
     for i in instructions().filter(|i| i.op() == Some(Op::Bitcast)) {
-        if let (Some(cast), Some(id)) = (i.result(), i.word(2))
+        if let (Some(cast), Some(id)) = (i.result(), i.operand())
             && let Some(variable) = found.get_mut(&id)
         {
             variable.casts.push(cast);
@@ -93,25 +92,24 @@ fn variables(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> BTreeMap<u32
     }
     let mut escaped = BTreeSet::new();
     for i in instructions() {
-        let used = ids(i, definitions, |word, role| {
-            let Some(id) = i.word(word).filter(|_| role == Role::Operand) else { return };
+        let used = operand_ids(i, definitions, |id| {
             let origin = casts.get(&id).copied().unwrap_or(id);
             let Some(variable) = found.get(&origin) else { return };
             let is_cast = origin != id;
-            let is_followed = match i.op() {
-                Some(Op::Load) => {
+            let is_followed = match i.view() {
+                View::Load { pointer, access } => {
                     !is_cast
-                        && word == 2
+                        && pointer == id
                         && i.result_type() == Some(variable.ty)
-                        && !is_volatile(i, 3)
+                        && !access.is_volatile()
                 }
-                Some(Op::Store) => {
-                    let stored = i.word(1).and_then(|value| definitions.get(value));
+                View::Store { value, access, .. } => {
+                    let stored = definitions.get(value);
                     let ty = stored.and_then(|stored| stored.result_type());
-                    !is_cast && word == 0 && ty == Some(variable.ty) && !is_volatile(i, 2)
+                    !is_cast && value != id && ty == Some(variable.ty) && !access.is_volatile()
                 }
-                Some(Op::Bitcast) => !is_cast,
-                Some(Op::LifetimeStart | Op::LifetimeStop) => true,
+                View::Unary { .. } if i.op() == Some(Op::Bitcast) => !is_cast,
+                View::Lifetime { .. } => true,
                 _ => !is_cast && is_debug_info(definitions, i),
             };
             if !is_followed {
@@ -126,13 +124,9 @@ fn variables(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> BTreeMap<u32
     found
 }
 
-fn is_volatile(i: &Instruction<'_>, mask: usize) -> bool {
-    i.word(mask).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
-}
-
 fn is_debug_info(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    let set = i.word(2).filter(|_| i.op() == Some(Op::ExtInst));
-    let set = set.map(|set| definitions.extended_set(set));
+    let set = i.extended().filter(|_| i.op() == Some(Op::ExtInst));
+    let set = set.map(|(set, _)| definitions.extended_set(set));
     matches!(
         set,
         Some(ExtendedSet::DebugInfo | ExtendedSet::OpenClDebugInfo100 | ExtendedSet::NonSemantic)
@@ -181,20 +175,17 @@ impl Values {
             };
             values.extend(phis[at].iter().map(|phi| (phi.variable, phi.id)));
             for (_, i) in &blocks.all[at].body {
-                match (i.op(), i.word(0), i.word(1), i.word(2)) {
-                    (Some(Op::Load), Some(ty), Some(result), Some(variable))
-                        if variables.contains_key(&variable) =>
-                    {
-                        let value = match values.get(&variable) {
+                match i.view() {
+                    View::Load { pointer, .. } if variables.contains_key(&pointer) => {
+                        let Some((ty, result)) = i.result_type().zip(i.result()) else { continue };
+                        let value = match values.get(&pointer) {
                             Some(&value) => value,
                             None => writer.undefined(ty)?,
                         };
                         loaded.insert(result, value);
                     }
-                    (Some(Op::Store), Some(variable), Some(value), _)
-                        if variables.contains_key(&variable) =>
-                    {
-                        values.insert(variable, loaded.get(&value).copied().unwrap_or(value));
+                    View::Store { pointer, value, .. } if variables.contains_key(&pointer) => {
+                        values.insert(pointer, loaded.get(&value).copied().unwrap_or(value));
                     }
                     _ => {}
                 }
@@ -247,8 +238,7 @@ struct Writer<'w, 'm> {
 impl<'w, 'm> Writer<'w, 'm> {
     fn new(module: &'w mut Module, definitions: &'w Definitions<'m>) -> Self {
         let names = definitions.module().section(Section::Names).iter();
-        let names = names.filter(|i| i.op() == Some(Op::Name));
-        let names = names.filter_map(|i| Some((i.word(0)?, i.string(1)?)));
+        let names = names.filter_map(|i| i.named());
         Self {
             interner: Interner::of(module),
             undefined: HashMap::new(),
@@ -280,14 +270,18 @@ impl<'w, 'm> Writer<'w, 'm> {
         let casts = variables.values().flat_map(|variable| &variable.casts);
         let addresses: HashSet<u32> = variables.keys().chain(casts).copied().collect();
         let uses_address = |i: &Instruction<'_>| {
-            let operands = match i.op() {
-                Some(Op::Load | Op::Bitcast) => 2..3,
-                Some(Op::Store | Op::LifetimeStart | Op::LifetimeStop) => 0..1,
-                Some(Op::Variable) => 1..2,
-                Some(Op::ExtInst) if is_debug_info(definitions, i) => 2..i.words().len(),
-                _ => return false,
-            };
-            operands.into_iter().any(|at| i.word(at).is_some_and(|id| addresses.contains(&id)))
+            let has = |id: u32| addresses.contains(&id);
+            match i.view() {
+                View::Load { .. } | View::Store { .. } | View::Lifetime { .. } => {
+                    i.pointer().is_some_and(has)
+                }
+                View::Unary { value } => i.op() == Some(Op::Bitcast) && has(value),
+                View::Variable { .. } => i.result().is_some_and(has),
+                View::ExtInst { .. } => {
+                    is_debug_info(definitions, i) && i.extended_operands().any(has)
+                }
+                _ => false,
+            }
         };
         let mut new = Stream::default();
         for i in definitions.module().functions[function].body.iter() {
@@ -320,7 +314,7 @@ impl<'w, 'm> Writer<'w, 'm> {
     fn finish(self) {
         for section in [Section::Names, Section::Annotations] {
             let is_kept =
-                |i: &Instruction<'_>| i.word(0).is_none_or(|id| !self.dropped.contains(&id));
+                |i: &Instruction<'_>| i.target().is_none_or(|id| !self.dropped.contains(&id));
             self.module.section_mut(section).retain(is_kept);
         }
     }
@@ -339,12 +333,12 @@ fn touched(blocks: &Blocks<'_>, variables: &BTreeMap<u32, Variable>) -> BTreeMap
     let mut all: BTreeMap<_, _> = variables.keys().map(|&id| (id, Touched::default())).collect();
     for (at, block) in blocks.all.iter().enumerate() {
         for (_, i) in &block.body {
-            let (variable, is_store) = match i.op() {
-                Some(Op::Load) => (i.word(2), false),
-                Some(Op::Store) => (i.word(0), true),
+            let (variable, is_store) = match i.view() {
+                View::Load { pointer, .. } => (pointer, false),
+                View::Store { pointer, .. } => (pointer, true),
                 _ => continue,
             };
-            let Some(own) = variable.and_then(|id| all.get_mut(&id)) else { continue };
+            let Some(own) = all.get_mut(&variable) else { continue };
             if is_store {
                 own.stored.insert(at);
             } else if !own.stored.contains(&at) {
@@ -424,7 +418,7 @@ mod tests {
     use rspirv::binary::{Assemble, Disassemble};
     use rspirv::dr::Builder;
     use rspirv::spirv::{
-        AddressingModel, Capability, ExecutionModel, FunctionControl, MemoryModel,
+        AddressingModel, Capability, ExecutionModel, FunctionControl, MemoryAccess, MemoryModel,
     };
 
     use super::*;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Role, ids};
+use kiln_spirv::edit::{Class, Definitions, Instruction, View, operand_ids};
 use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
@@ -40,7 +40,7 @@ fn parameters_in(
         let Some(blocks) = Blocks::of(module, definitions, at) else { continue };
         for block in &blocks.all {
             let called = block.body.iter().filter(|(_, i)| i.op() == Some(Op::FunctionCall));
-            pending.extend(called.filter_map(|(_, i)| i.word(2)).filter(|&id| seen.insert(id)));
+            pending.extend(called.filter_map(|(_, i)| i.called()).filter(|&id| seen.insert(id)));
         }
         slice.add(id, &blocks, definitions);
         if id == function {
@@ -76,53 +76,44 @@ impl Slice {
         self.parameters.insert(function, blocks.parameters.clone());
         for (at, block) in blocks.all.iter().enumerate() {
             for (_, i) in &block.body {
-                let roots: Vec<u32> = match i.op() {
-                    Some(
-                        Op::AccessChain
-                        | Op::InBoundsAccessChain
-                        | Op::PtrAccessChain
-                        | Op::InBoundsPtrAccessChain,
-                    ) => i.words_from(3).collect(),
-                    Some(Op::CopyMemorySized) => i.word(2).into_iter().collect(),
-                    Some(Op::ImageRead | Op::ImageSampleExplicitLod) => {
-                        i.word(3).into_iter().collect()
+                let roots: Vec<u32> = match i.view() {
+                    View::Chain { .. } | View::PtrChain { .. } => {
+                        let indexes = i.chain().map(|(_, indexes)| indexes);
+                        indexes.into_iter().flatten().collect()
                     }
-                    Some(Op::ImageWrite) => i.word(1).into_iter().collect(),
-                    Some(Op::BranchConditional | Op::Switch)
+                    View::CopyMemorySized { size, .. } => vec![size],
+                    View::ImageRead { coordinate, .. }
+                    | View::ImageSample { coordinate, .. }
+                    | View::ImageWrite { coordinate, .. } => vec![coordinate],
+                    View::BranchIf { condition: value, .. }
+                    | View::Switch { selector: value, .. }
                         if self.has_decisions || blocks.is_in_loop(at) =>
                     {
-                        i.word(0).into_iter().collect()
+                        vec![value]
                     }
-                    Some(
-                        Op::UDiv
-                        | Op::UMod
-                        | Op::SDiv
-                        | Op::SRem
-                        | Op::SMod
-                        | Op::ShiftLeftLogical
-                        | Op::ShiftRightLogical
-                        | Op::ShiftRightArithmetic
-                        | Op::VectorExtractDynamic
-                        | Op::VectorInsertDynamic,
-                    ) if self.has_decisions => i.words_from(2).collect(),
-                    Some(Op::ExtInst) => {
+                    View::Binary { left, right } if self.has_decisions && is_partial(i) => {
+                        vec![left, right]
+                    }
+                    View::ExtractDynamic { vector, index } if self.has_decisions => {
+                        vec![vector, index]
+                    }
+                    View::InsertDynamic { vector, part, index } if self.has_decisions => {
+                        vec![vector, part, index]
+                    }
+                    View::ExtInst { .. } => {
                         let vector = VectorAccess::of(definitions, i);
-                        vector.and_then(|vector| i.word(vector.offset)).into_iter().collect()
+                        vector.map(|vector| vector.offset).into_iter().collect()
                     }
-                    Some(Op::Store) => {
-                        if let (Some(variable), Some(value)) = (i.word(0), i.word(1)) {
-                            self.stored.entry(variable).or_default().push(value);
-                        }
+                    View::Store { pointer, value, .. } => {
+                        self.stored.entry(pointer).or_default().push(value);
                         Vec::new()
                     }
-                    Some(Op::FunctionCall) => {
-                        if let Some(called) = i.word(2) {
-                            self.calls.push((called, i.words_from(3).collect()));
-                        }
+                    View::Call { function, arguments } => {
+                        self.calls.push((function, arguments.iter().collect()));
                         Vec::new()
                     }
-                    Some(Op::ReturnValue) => {
-                        self.returned.entry(function).or_default().extend(i.word(0));
+                    View::Return { value } => {
+                        self.returned.entry(function).or_default().push(value);
                         Vec::new()
                     }
                     _ => Vec::new(),
@@ -148,15 +139,16 @@ impl Slice {
             self.pending.extend(self.stored.get(&id).into_iter().flatten());
             let Some(i) = definitions.get(id) else { continue };
             if i.op() == Some(Op::FunctionCall) {
-                let called = i.word(2).and_then(|called| self.returned.get(&called));
+                let called = i.called().and_then(|called| self.returned.get(&called));
                 self.pending.extend(called.into_iter().flatten());
             }
             // An analysed kernel has no instruction that cannot be followed.
-            _ = ids(&i, definitions, |word, role| {
-                if role == Role::Operand {
-                    self.pending.extend(i.word(word));
-                }
-            });
+            _ = operand_ids(&i, definitions, |id| self.pending.push(id));
         }
     }
+}
+
+/// Returns whether an operation is not defined for all operands.
+fn is_partial(i: &Instruction<'_>) -> bool {
+    matches!(i.class(), Some(Class::Division | Class::Shift))
 }

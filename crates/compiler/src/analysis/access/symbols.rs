@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use kiln_spirv::edit::{Definitions, Instruction};
+use kiln_spirv::edit::{Definitions, Evaluation, Instruction, View};
 use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
@@ -170,8 +170,10 @@ impl<'a> Symbols<'a> {
         image_sizes: HashMap<u32, [usize; 3]>,
     ) -> Self {
         let instructions = blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
-        let stores = instructions.filter(|i| i.op() == Some(Op::Store));
-        let stored = stores.filter_map(|i| Some((i.word(0)?, i.word(1)?)));
+        let stored = instructions.filter_map(|i| match i.view() {
+            View::Store { pointer, value, .. } => Some((pointer, value)),
+            _ => None,
+        });
         Self {
             parameters: blocks.parameters.iter().enumerate().map(|(at, &id)| (id, at)).collect(),
             built_ins,
@@ -202,13 +204,6 @@ impl<'a> Symbols<'a> {
         found
     }
 
-    /// Returns whether an instruction extracts a size from those of an image.
-    fn is_image_size(&self, definitions: &Definitions<'_>, extract: &Instruction<'_>) -> bool {
-        let queried = extract.word(2).and_then(|whole| definitions.get(whole));
-        let op = queried.and_then(|queried| queried.op());
-        matches!(op, Some(Op::ImageQuerySize | Op::ImageQuerySizeLod))
-    }
-
     /// Returns a size of an image that an instruction asks for.
     fn image_size(
         &self,
@@ -216,7 +211,11 @@ impl<'a> Symbols<'a> {
         queried: &Instruction<'_>,
         dimension: usize,
     ) -> Option<usize> {
-        let sizes = self.image_sizes.get(&queried.word(2)?)?;
+        let (View::ImageQuery { image } | View::ImageQueryLod { image, .. }) = queried.view()
+        else {
+            return None;
+        };
+        let sizes = self.image_sizes.get(&image)?;
         sizes.get(dimension).copied().filter(|_| is_first_level(definitions, queried))
     }
 
@@ -230,7 +229,7 @@ impl<'a> Symbols<'a> {
         let ty = definitions.get(i.result_type()?)?;
         let width = match ty.op()? {
             Op::TypeBool => 1,
-            Op::TypeInt => ty.word(1)?,
+            Op::TypeInt => ty.width()?,
             // Vectors are loaded to extract components from them.
             Op::TypeVector if op == Op::Load => 0,
             _ => return None,
@@ -238,7 +237,7 @@ impl<'a> Symbols<'a> {
         let operation = |op, literals, operands| Symbol::operation(op, width, literals, operands);
         match op {
             Op::Constant => {
-                Some(Symbol::Constant([width].into_iter().chain(i.words_from(2)).collect()))
+                Some(Symbol::Constant([width].into_iter().chain(i.literal()?.iter()).collect()))
             }
             Op::ConstantNull => {
                 let words = [0].into_iter().cycle().take(width.div_ceil(32).max(1) as usize);
@@ -247,7 +246,7 @@ impl<'a> Symbols<'a> {
             Op::ConstantTrue => Some(Symbol::Constant(vec![1, 1])),
             Op::ConstantFalse => Some(Symbol::Constant(vec![1, 0])),
             Op::Load => {
-                let pointer = i.word(2)?;
+                let pointer = i.pointer()?;
                 if let Some(&built_in) = self.built_ins.get(&pointer) {
                     return Some(Symbol::BuiltIn(built_in));
                 }
@@ -257,14 +256,18 @@ impl<'a> Symbols<'a> {
             Op::ImageQuerySize | Op::ImageQuerySizeLod => {
                 self.image_size(definitions, &i, 0).map(|size| constant(size, width))
             }
-            Op::CompositeExtract if self.is_image_size(definitions, &i) => {
-                let queried = definitions.get(i.word(2)?)?;
-                let size = self.image_size(definitions, &queried, i.word(3)? as usize);
-                size.map(|size| constant(size, width))
-            }
             Op::CompositeExtract => {
-                let whole = self.symbol(definitions, i.word(2)?, depth)?;
-                operation(op, i.words_from(3).collect(), vec![whole])
+                let View::Extract { whole, path } = i.view() else { return None };
+                let queried = definitions.get(whole);
+                let is_size = |i: &Instruction<'_>| {
+                    matches!(i.op(), Some(Op::ImageQuerySize | Op::ImageQuerySizeLod))
+                };
+                if let Some(queried) = queried.filter(is_size) {
+                    let size = self.image_size(definitions, &queried, path.get(0)? as usize);
+                    return size.map(|size| constant(size, width));
+                }
+                let whole = self.symbol(definitions, whole, depth)?;
+                operation(op, path.iter().collect(), vec![whole])
             }
             Op::UGreaterThan
             | Op::SGreaterThan
@@ -282,9 +285,10 @@ impl<'a> Symbols<'a> {
                     Op::SGreaterThanEqual => (Op::SLessThan, false, true),
                     _ => (Op::IEqual, false, true),
                 };
+                let (left, right) = i.both()?;
                 let mut operands = vec![
-                    self.symbol(definitions, i.word(2)?, depth)?,
-                    self.symbol(definitions, i.word(3)?, depth)?,
+                    self.symbol(definitions, left, depth)?,
+                    self.symbol(definitions, right, depth)?,
                 ];
                 if is_swapped {
                     operands.reverse();
@@ -298,7 +302,9 @@ impl<'a> Symbols<'a> {
             }
             Op::Select if width == 1 => {
                 // Compilers translate `a && b` and `a || b` to a selection.
-                let operands = i.words_from(2).map(|id| self.symbol(definitions, id, depth));
+                let View::Select { condition, yes, no } = i.view() else { return None };
+                let operands = [condition, yes, no].into_iter();
+                let operands = operands.map(|id| self.symbol(definitions, id, depth));
                 let operands = operands.collect::<Option<Vec<_>>>()?;
                 let [condition, yes, no] = operands.as_slice() else { return None };
                 let is = |symbol: &Symbol, value| *symbol == Symbol::Constant(vec![1, value]);
@@ -309,31 +315,13 @@ impl<'a> Symbols<'a> {
                     () => operation(op, Vec::new(), operands),
                 }
             }
-            Op::UConvert
-            | Op::SConvert
-            | Op::IAdd
-            | Op::ISub
-            | Op::IMul
-            | Op::UDiv
-            | Op::SDiv
-            | Op::UMod
-            | Op::SRem
-            | Op::SMod
-            | Op::ShiftLeftLogical
-            | Op::ShiftRightLogical
-            | Op::ShiftRightArithmetic
-            | Op::BitwiseAnd
-            | Op::BitwiseOr
-            | Op::BitwiseXor
-            | Op::Not
-            | Op::SNegate
-            | Op::ULessThan
-            | Op::SLessThan
-            | Op::IEqual
-            | Op::LogicalAnd
-            | Op::LogicalOr
-            | Op::LogicalNot => {
-                let operands = i.words_from(2).map(|id| self.symbol(definitions, id, depth));
+            _ if i.row().is_some_and(|row| row.evaluation >= Evaluation::Symbolic) => {
+                let operands = match i.view() {
+                    View::Unary { value } => vec![value],
+                    View::Binary { left, right } => vec![left, right],
+                    _ => return None,
+                };
+                let operands = operands.into_iter().map(|id| self.symbol(definitions, id, depth));
                 operation(op, Vec::new(), operands.collect::<Option<_>>()?)
             }
             _ => None,

@@ -7,8 +7,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::{Definitions, Instruction, Location, Section, is_atomic};
-use rspirv::spirv::{Decoration, MemoryAccess, Op, OpenclStd100Op as Extended};
+use kiln_spirv::edit::{
+    Access as MemoryOperands, Class, Definitions, Instruction, Location, Section, View,
+};
+use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended};
 
 use super::arithmetic::Arithmetic;
 use super::budget::Budget;
@@ -34,8 +36,8 @@ impl<'m> Watcher<'m> {
         evaluation.is_strict = true;
         evaluation.watch = Some(Watch::default());
         let annotations = definitions.module().section(Section::Annotations).iter();
-        let declared = annotations.filter(|i| i.word(1) == Some(Decoration::Alignment as u32));
-        let declared = declared.filter_map(|i| Some((i.word(0)?, i128::from(i.word(2)?))));
+        let declared = annotations.filter_map(|i| i.decoration(Decoration::Alignment));
+        let declared = declared.filter_map(|(id, bytes)| Some((id, i128::from(bytes.get(0)?))));
         Self { evaluation, kernel, alignments: declared.collect() }
     }
 
@@ -124,12 +126,10 @@ impl<'m> Evaluation<'m> {
     /// because of its types alone, whatever its indexes are.
     fn keeps_alignment(&self, location: Location, alignment: i128) -> bool {
         let i = location.instruction(self.definitions.module());
-        let pointer = i.and_then(|i| match i.op()? {
-            Op::Load => i.word(2),
-            Op::Store => i.word(0),
-            Op::ExtInst => i.word(VectorAccess::of(self.definitions, &i)?.pointer()),
-            op if is_atomic(op) => i.word(usize::from(i.result().is_some()) * 2),
-            _ => None,
+        let pointer = i.and_then(|i| match i.class()? {
+            // A marker accesses nothing.
+            Class::Lifetime => None,
+            _ => i.pointer().or_else(|| Some(VectorAccess::of(self.definitions, &i)?.pointer)),
         });
         // Addresses wrap, which keeps multiples of powers of two alone.
         let is_power = u64::try_from(alignment).is_ok_and(u64::is_power_of_two);
@@ -143,24 +143,21 @@ impl<'m> Evaluation<'m> {
             return true;
         }
         let Some(i) = self.definitions.get(pointer) else { return false };
-        match i.op() {
-            Some(Op::Variable) => true,
-            // A parameter of another function than the kernel's may point anywhere into its memory.
-            Some(Op::FunctionParameter) => self.is_of_kernel(pointer),
-            Some(Op::Bitcast | Op::CopyObject | Op::PtrCastToGeneric | Op::GenericCastToPtr) => {
-                i.word(2).is_some_and(|from| self.steps_by(from, number, seen))
+        let keeps_address = i.row().is_some_and(|row| row.address.is_kept());
+        match i.view() {
+            View::Variable { .. } => true,
+            View::Unary { value } if keeps_address => self.steps_by(value, number, seen),
+            View::Select { yes, no, .. } => {
+                [yes, no].into_iter().all(|from| self.steps_by(from, number, seen))
             }
-            Some(Op::Select) => i.words_from(3).all(|from| self.steps_by(from, number, seen)),
-            Some(Op::Phi) => {
-                i.words_from(2).step_by(2).all(|from| self.steps_by(from, number, seen))
-            }
-            Some(Op::PtrAccessChain | Op::InBoundsPtrAccessChain) if i.words().len() == 5 => {
-                let pointee = i.word(2).and_then(|base| self.pointee(base));
-                let stride = pointee.and_then(|ty| self.layouts.size(ty));
+            View::Phi { pairs } => pairs.iter().all(|(from, _)| self.steps_by(from, number, seen)),
+            View::PtrChain { base, indexes, .. } if indexes.is_empty() => {
+                let stride = self.pointee(base).and_then(|ty| self.layouts.size(ty));
                 stride.is_some_and(|stride| stride % number == 0)
-                    && i.word(2).is_some_and(|base| self.steps_by(base, number, seen))
+                    && self.steps_by(base, number, seen)
             }
-            _ => false,
+            // A parameter of another function than the kernel's may point anywhere into its memory.
+            _ => i.op() == Some(Op::FunctionParameter) && self.is_of_kernel(pointer),
         }
     }
 
@@ -173,7 +170,7 @@ impl<'m> Evaluation<'m> {
         };
         let bodies = functions.iter().flat_map(|function| function.body.iter());
         let calls = bodies.filter(|i| i.op() == Some(Op::FunctionCall));
-        !calls.filter_map(|call| call.word(2)).any(has)
+        !calls.filter_map(|call| call.called()).any(has)
     }
 
     /// Records that a pointer escapes.
@@ -196,59 +193,53 @@ impl<'m> Evaluation<'m> {
         i: &Instruction<'_>,
     ) {
         let Some(watch) = &self.watch else { return };
-        let found = match op {
-            Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod => {
+        let found = match i.view() {
+            View::Binary { .. } if i.class() == Some(Class::Division) => {
                 let is_signed = !matches!(op, Op::UDiv | Op::UMod);
-                let is_defined =
-                    self.all_parts(frame, i, 2, |a, b, width| self.divides(a, b, width, is_signed));
+                let is_defined = self
+                    .all_parts(frame, i.both(), |a, b, width| self.divides(a, b, width, is_signed));
                 (!is_defined).then_some(Undefined::Division)
             }
-            Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
-                let is_defined = self.all_parts(frame, i, 2, |_, amount, width| {
+            View::Binary { .. } if i.class() == Some(Class::Shift) => {
+                let is_defined = self.all_parts(frame, i.both(), |_, amount, width| {
                     let (low, high) = amount.bounds(self.space);
                     0 <= low && high < i128::from(width)
                 });
                 (!is_defined).then_some(Undefined::Shift)
             }
-            Op::VectorExtractDynamic | Op::VectorInsertDynamic => {
-                let (vector, word) = if op == Op::VectorExtractDynamic { (2, 3) } else { (2, 4) };
-                let ty = i.word(vector).and_then(|id| self.definitions.type_of(id));
-                let count =
-                    ty.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
-                let index = i.word(word).and_then(|id| self.index(id, &|id| self.value(frame, id)));
-                let is_defined = count.zip(index).is_some_and(|(count, index)| {
+            View::ExtractDynamic { vector, index } | View::InsertDynamic { vector, index, .. } => {
+                let ty = self.definitions.type_of(vector).and_then(|ty| ty.vector());
+                let index = self.index(index, &|id| self.value(frame, id));
+                let is_defined = ty.zip(index).is_some_and(|((_, count), index)| {
                     let (low, high) = index.bounds(self.space);
                     0 <= low && high < i128::from(count)
                 });
                 (!is_defined).then_some(Undefined::Component)
             }
-            Op::ExtInst => {
+            View::ExtInst { operands, .. } => {
                 let function = extended(self.definitions, i);
                 let is_signed = function == Some(Extended::s_clamp);
                 let is_clamp = is_signed || function == Some(Extended::u_clamp);
+                let limits = operands.get(1).zip(operands.get(2));
                 let is_defined = !is_clamp
-                    || self.all_parts(frame, i, 5, |low, high, width| {
+                    || self.all_parts(frame, limits, |low, high, width| {
                         self.are_ordered(low, high, width, is_signed)
                     });
                 (!is_defined).then_some(Undefined::Limits)
             }
-            Op::Unreachable => Some(Undefined::Unreachable),
-            _ => None,
+            _ => (op == Op::Unreachable).then_some(Undefined::Unreachable),
         };
         watch.undefined.borrow_mut().extend(found.map(|found| (location, found)));
     }
 
-    /// Returns whether a condition holds for two operands of an operation, which begin at a word, or for all of
-    /// their components.
+    /// Returns whether a condition holds for two operands of an operation, or for all of their components.
     fn all_parts(
         &self,
         frame: &Frame<'m>,
-        i: &Instruction<'_>,
-        word: usize,
+        operands: Option<(u32, u32)>,
         holds: impl Fn(&Form, &Form, u32) -> bool,
     ) -> bool {
-        let operands = i.word(word).zip(i.word(word + 1));
-        let width = i.word(word).and_then(|id| self.part_width_of(id));
+        let width = operands.and_then(|(first, _)| self.part_width_of(first));
         let Some(((a, b), width)) = operands.zip(width) else { return false };
         let unknown = Known::Integer(Arithmetic { space: self.space, width }.unknown());
         match (self.value(frame, a), self.value(frame, b)) {
@@ -294,21 +285,28 @@ impl<'m> Evaluation<'m> {
 
     /// Returns the alignment in bytes that an instruction requires of the address it accesses.
     fn alignment(&self, i: &Instruction<'_>) -> i128 {
-        let declared = |mask: usize| {
-            let has = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
-            // No address is a multiple of zero.
-            i.word(mask + 1).filter(|&bytes| has && bytes > 0).map(i128::from)
+        // No address is a multiple of zero.
+        let declared = |access: MemoryOperands<'_>| {
+            access.alignment().filter(|&bytes| bytes > 0).map(i128::from)
         };
-        let natural = |pointer: usize| {
-            let pointee = i.word(pointer).and_then(|pointer| self.pointee(pointer));
-            pointee.and_then(|ty| self.layouts.get(ty)).map_or(1, |layout| layout.align)
+        let natural = |pointer: u32| {
+            let layout = self.pointee(pointer).and_then(|ty| self.layouts.get(ty));
+            layout.map_or(1, |layout| layout.align)
         };
-        match i.op() {
-            Some(Op::Load) => declared(3).unwrap_or_else(|| natural(2)),
-            Some(Op::Store) => declared(2).unwrap_or_else(|| natural(0)),
-            Some(Op::CopyMemory) => declared(2).unwrap_or(1).max(natural(0)).max(natural(1)),
-            Some(Op::CopyMemorySized) => declared(3).unwrap_or(1),
-            Some(Op::ExtInst) => match VectorAccess::of(self.definitions, i) {
+        match i.view() {
+            View::Load { pointer, access } | View::Store { pointer, access, .. } => {
+                declared(access).unwrap_or_else(|| natural(pointer))
+            }
+            View::CopyMemory { target, source, access, source_access } => {
+                let declared = [access, source_access].map(|access| declared(access).unwrap_or(1));
+                let natural = natural(target).max(natural(source));
+                declared.into_iter().fold(natural, i128::max)
+            }
+            View::CopyMemorySized { access, source_access, .. } => {
+                let declared = [access, source_access].map(|access| declared(access).unwrap_or(1));
+                declared.into_iter().fold(1, i128::max)
+            }
+            View::ExtInst { operands, .. } => match VectorAccess::of(self.definitions, i) {
                 Some(VectorAccess { span: Some(span), .. }) => {
                     let is_whole = matches!(
                         extended(self.definitions, i),
@@ -322,11 +320,13 @@ impl<'m> Evaluation<'m> {
                 }
                 Some(_) => 1,
                 None if extended(self.definitions, i).is_some() => {
-                    natural(5).max(i.word(6).map_or(1, |_| natural(6)))
+                    operands.iter().skip(1).take(2).map(natural).fold(1, i128::max)
                 }
                 None => 1,
             },
-            Some(op) if is_atomic(op) => natural(usize::from(i.result().is_some()) * 2),
+            View::Atomic { pointer, .. }
+            | View::AtomicUpdate { pointer, .. }
+            | View::AtomicCompare { pointer, .. } => natural(pointer),
             _ => 1,
         }
     }

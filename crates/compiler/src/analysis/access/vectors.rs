@@ -1,7 +1,6 @@
 //! Vectors of integers, whose components are known one by one.
 
-use kiln_spirv::edit::Instruction;
-use rspirv::spirv::Op;
+use kiln_spirv::edit::{Instruction, View};
 
 use super::eval::{Evaluation, Frame, MAX_PARTS};
 use super::facts::Known;
@@ -11,12 +10,16 @@ type See<'a> = dyn Fn(u32) -> Known + 'a;
 
 impl<'m> Evaluation<'m> {
     /// Returns a component of a vector.
-    pub(super) fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
-        let Known::Parts(parts) = self.value(frame, i.word(2)?) else { return None };
-        let at = match op {
-            Op::CompositeExtract if i.word(4).is_none() => i128::from(i.word(3)?),
-            Op::VectorExtractDynamic => {
-                self.index(i.word(3)?, &|id| self.value(frame, id))?.value()?
+    pub(super) fn part(&self, frame: &Frame<'_>, i: &Instruction<'_>) -> Option<Known> {
+        let (View::Extract { whole: vector, .. } | View::ExtractDynamic { vector, .. }) = i.view()
+        else {
+            return None;
+        };
+        let Known::Parts(parts) = self.value(frame, vector) else { return None };
+        let at = match i.view() {
+            View::Extract { path, .. } => i128::from(path.single()?),
+            View::ExtractDynamic { index, .. } => {
+                self.index(index, &|id| self.value(frame, id))?.value()?
             }
             _ => return None,
         };
@@ -25,9 +28,9 @@ impl<'m> Evaluation<'m> {
 
     /// Returns the type of a vector's components, and their number; `None` for other types.
     pub(super) fn parts_of(&self, ty: u32) -> Option<(u32, usize)> {
-        let ty = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector))?;
-        let count = usize::try_from(ty.word(2)?).ok().filter(|&count| count <= MAX_PARTS)?;
-        Some((ty.word(1)?, count))
+        let (component, count) = self.definitions.get(ty)?.vector()?;
+        let count = usize::try_from(count).ok().filter(|&count| count <= MAX_PARTS)?;
+        Some((component, count))
     }
 
     /// Returns the width of an integer type, or of the components of a vector, in bits.
@@ -77,10 +80,11 @@ impl<'m> Evaluation<'m> {
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
         let (part, _) = self.parts_of(i.result_type()?)?;
-        let mut parts = self.parts(i.word(3)?, see)?;
-        let own = see(i.word(2)?);
-        let at = usize::try_from(i.word(4)?).ok()?;
-        *parts.get_mut(at).filter(|_| i.word(5).is_none())? = match own {
+        let View::Insert { part: inserted, whole, path } = i.view() else { return None };
+        let mut parts = self.parts(whole, see)?;
+        let own = see(inserted);
+        let at = usize::try_from(path.single()?).ok()?;
+        *parts.get_mut(at)? = match own {
             Known::Integer(_) => own,
             _ => self.unknown(part),
         };
@@ -94,9 +98,10 @@ impl<'m> Evaluation<'m> {
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
         let (part, count) = self.parts_of(i.result_type()?)?;
-        let mut all = self.parts(i.word(2)?, see)?;
-        all.extend(self.parts(i.word(3)?, see)?);
-        let parts = i.words_from(4).take(count).map(|at| {
+        let View::Shuffle { first, second, lanes } = i.view() else { return None };
+        let mut all = self.parts(first, see)?;
+        all.extend(self.parts(second, see)?);
+        let parts = lanes.iter().take(count).map(|at| {
             let at = usize::try_from(at).ok();
             at.and_then(|at| all.get(at)).cloned().unwrap_or_else(|| self.unknown(part))
         });

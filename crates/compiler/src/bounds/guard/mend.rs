@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln_spirv::edit::{Definitions, Instruction, Section, Stream};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section, Stream, View};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
 
@@ -21,24 +21,19 @@ pub(super) fn instruction(
     returned: u32,
 ) -> Result<bool> {
     let has = |hazard| hazards.contains(&hazard);
-    match i.op() {
-        Some(op @ (Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod))
-            if has(Hazard::Division) =>
-        {
+    let Some(op) = i.op() else { return Ok(false) };
+    match op {
+        _ if i.class() == Some(Class::Division) && has(Hazard::Division) => {
             divide(code, definitions, i, op)?;
         }
-        Some(op @ (Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic))
-            if has(Hazard::Shift) =>
-        {
+        _ if i.class() == Some(Class::Shift) && has(Hazard::Shift) => {
             shift(code, definitions, i, op)?;
         }
-        Some(op @ (Op::VectorExtractDynamic | Op::VectorInsertDynamic))
-            if has(Hazard::VectorIndex) =>
-        {
+        Op::VectorExtractDynamic | Op::VectorInsertDynamic if has(Hazard::VectorIndex) => {
             index(code, definitions, i, op)?;
         }
-        Some(Op::ExtInst) if has(Hazard::Limits) => clamp(code, definitions, i)?,
-        Some(Op::Unreachable) => {
+        Op::ExtInst if has(Hazard::Limits) => clamp(code, definitions, i)?,
+        Op::Unreachable => {
             let is_void = definitions.get(returned).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
             if is_void {
                 code.new.push(Op::Return, []);
@@ -67,11 +62,11 @@ struct Numbers {
 impl Numbers {
     fn of(definitions: &Definitions<'_>, ty: u32) -> Option<Self> {
         let declared = definitions.get(ty)?;
-        let (part, count) = match declared.op()? {
-            Op::TypeVector => (declared.word(1)?, declared.word(2)),
-            _ => (ty, None),
+        let (part, count) = match declared.vector() {
+            Some((component, count)) => (component, Some(count)),
+            None => (ty, None),
         };
-        let width = definitions.get(part)?.word(1).filter(|width| (1..=64).contains(width))?;
+        let width = definitions.get(part)?.width().filter(|width| (1..=64).contains(width))?;
         Some(Self { ty, part, width, count })
     }
 
@@ -106,8 +101,8 @@ fn divide(
     i: &Instruction<'_>,
     op: Op,
 ) -> Result<()> {
-    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
-    let (Some(ty), Some(result), Some(a), Some(b)) = words else { return Err(damaged_error()) };
+    let words = (i.result_type(), i.result(), i.both());
+    let (Some(ty), Some(result), Some((a, b))) = words else { return Err(damaged_error()) };
     let numbers = Numbers::of(definitions, ty).ok_or_else(damaged_error)?;
     let condition = numbers.condition(code)?;
     let (zero, one) = (numbers.constant(code, 0)?, numbers.constant(code, 1)?);
@@ -133,10 +128,8 @@ fn shift(
     i: &Instruction<'_>,
     op: Op,
 ) -> Result<()> {
-    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
-    let (Some(ty), Some(result), Some(a), Some(amount)) = words else {
-        return Err(damaged_error());
-    };
+    let words = (i.result_type(), i.result(), i.both());
+    let (Some(ty), Some(result), Some((a, amount))) = words else { return Err(damaged_error()) };
     let width = Numbers::of(definitions, ty).ok_or_else(damaged_error)?.width;
     let own = definitions.get(amount).and_then(|i| i.result_type()).ok_or_else(damaged_error)?;
     let mask = Numbers::of(definitions, own).ok_or_else(damaged_error)?;
@@ -153,8 +146,9 @@ fn clamp(code: &mut Code<'_>, definitions: &Definitions<'_>, i: &Instruction<'_>
         Some(Extended::s_clamp) => Op::SLessThan,
         _ => Op::ULessThan,
     };
-    let words: Vec<_> = i.words_from(0).collect();
-    let &[ty, result, _, _, value, low, high] = &*words else { return Err(damaged_error()) };
+    let operands: Vec<_> = i.extended_operands().collect();
+    let words = (i.result_type(), i.result(), operands.as_slice());
+    let (Some(ty), Some(result), &[value, low, high]) = words else { return Err(damaged_error()) };
     let condition = Numbers::of(definitions, ty).ok_or_else(damaged_error)?.condition(code)?;
     let is_low = code.typed(condition, below, &[value, low])?;
     let raised = code.typed(ty, Op::Select, &[is_low, low, value])?;
@@ -170,35 +164,39 @@ fn index(
     i: &Instruction<'_>,
     op: Op,
 ) -> Result<()> {
-    let word = if op == Op::VectorExtractDynamic { 3 } else { 4 };
-    let vector = i.word(2).and_then(|id| definitions.type_of(id));
-    let count = vector.and_then(|ty| ty.word(2)).ok_or_else(damaged_error)?;
-    let at = i.word(word).ok_or_else(damaged_error)?;
+    let (vector, at) = match i.view() {
+        View::ExtractDynamic { vector, index } | View::InsertDynamic { vector, index, .. } => {
+            (vector, index)
+        }
+        _ => return Err(damaged_error()),
+    };
+    let ty = definitions.type_of(vector).and_then(|ty| ty.vector());
+    let (_, count) = ty.ok_or_else(damaged_error)?;
     let own = definitions.get(at).and_then(|i| i.result_type()).ok_or_else(damaged_error)?;
     let count =
         Numbers::of(definitions, own).ok_or_else(damaged_error)?.constant(code, count.into())?;
     let at = code.typed(own, Op::UMod, &[at, count])?;
+    // The index is the last operand.
     let mut words: Vec<_> = i.words_from(0).collect();
-    words[word] = at;
+    words.last_mut().into_iter().for_each(|word| *word = at);
     code.new.push(op, words);
     Ok(())
 }
 
 /// Returns whether a load is from memory that other work-items may write, or that may not have been written.
 pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) -> bool {
-    load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
+    load.pointer().is_some_and(|pointer| is_shared(definitions, pointer))
 }
 
 /// Returns whether an instruction is a function that loads from such memory, or from an image that may be written.
 pub(super) fn is_changing_call(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
     let vector = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
-    let pointer = vector.and_then(|vector| i.word(vector.pointer()));
     images::reads_changing(definitions, i)
-        || pointer.is_some_and(|pointer| is_shared(definitions, pointer))
+        || vector.is_some_and(|vector| is_shared(definitions, vector.pointer))
 }
 
 fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
-    let class = definitions.type_of(pointer).and_then(|ty| ty.word(1));
+    let class = definitions.type_of(pointer).and_then(|ty| ty.storage_class());
     matches!(
         class.and_then(StorageClass::from_u32),
         Some(StorageClass::CrossWorkgroup | StorageClass::Workgroup | StorageClass::Generic)
@@ -208,8 +206,7 @@ fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
 /// Mends what concerns the whole module, for the kinds of hazards that a kernel has.
 pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
     if kinds.contains(&Hazard::Lifetime) {
-        let is_marker =
-            |i: &Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
+        let is_marker = |i: &Instruction<'_>| i.class() == Some(Class::Lifetime);
         module.functions.iter_mut().for_each(|function| function.body.retain(|i| !is_marker(i)));
     }
     if kinds.contains(&Hazard::Undefined) {
@@ -231,7 +228,7 @@ fn define_values(module: &mut Module) -> Result<()> {
     *module.section_mut(Section::Globals) = globals;
     let is_claim = |i: &Instruction<'_>| {
         let claims = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
-        claims.iter().any(|claim| i.word(1) == Some(*claim as u32)) || claims_to_be_finite(i)
+        claims.iter().any(|claim| i.decoration(*claim).is_some()) || claims_to_be_finite(i)
     };
     module.section_mut(Section::Annotations).retain(|i| !is_claim(i));
     let (mut converted, mut interner) = (Vec::new(), kiln_spirv::edit::Interner::of(module));
@@ -267,8 +264,8 @@ fn define_values(module: &mut Module) -> Result<()> {
     let annotations = module.section_mut(Section::Annotations);
     let known: BTreeSet<_> = annotations
         .iter()
-        .filter(|i| i.word(1) == Some(saturated))
-        .filter_map(|i| i.word(0))
+        .filter_map(|i| i.decoration(Decoration::SaturatedConversion))
+        .map(|(id, _)| id)
         .collect();
     for id in converted.into_iter().filter(|id| !known.contains(id)) {
         annotations.push(Op::Decorate, [id, saturated]);

@@ -24,7 +24,8 @@ mod writer;
 use std::collections::BTreeSet;
 
 use kiln_spirv::edit::{
-    Definitions, Instruction, Linkage, Section, Stream, complete_interfaces, string_words,
+    Definitions, Effect, Instruction, Linkage, Meaning, Section, Stream, complete_interfaces,
+    string_words,
 };
 use kiln_spirv::{Module, Result, keep_values};
 use rspirv::spirv::{ExecutionModel, Op, StorageClass};
@@ -100,7 +101,7 @@ fn guarded(kernel: &Kernel, report: &Report) -> Result<(Module, Vec<usize>)> {
 fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()> {
     let variables = definitions.module().section(Section::Globals).iter();
     let mut lasting = variables.filter(|i| {
-        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::CrossWorkgroup as u32)
+        i.variable().is_some_and(|(class, _)| class == StorageClass::CrossWorkgroup as u32)
     });
     let is_kept =
         |i: Instruction<'_>| i.result().is_none_or(|id| !kernel.is_constant(definitions, id));
@@ -118,9 +119,9 @@ fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()>
 fn check_remaining(definitions: &Definitions<'_>, kernel: &Kernel, report: &Report) -> Result<()> {
     let module = definitions.module();
     for checked in report.accesses.iter().filter(|checked| checked.is_unaligned) {
-        let declares = [Op::Load, Op::Store, Op::CopyMemory, Op::CopyMemorySized];
         let i = checked.location.instruction(module);
-        if !i.and_then(|i| i.op()).is_some_and(|op| declares.contains(&op)) {
+        let meaning = i.and_then(|i| i.op()).and_then(Meaning::of);
+        if !meaning.is_some_and(|meaning| meaning.effect == Effect::Memory) {
             let name = i.map_or("an instruction".into(), |i| i.name());
             let reason = format!("the address that {name} accesses may not be aligned");
             let reason = at_line(definitions, checked.location, reason);
@@ -135,7 +136,7 @@ fn check_remaining(definitions: &Definitions<'_>, kernel: &Kernel, report: &Repo
 fn describe_added(module: &mut Module, kernel: &str, count: usize) {
     let mut new = Stream::default();
     for i in module.section(Section::Sources).iter() {
-        let text = (i.op() == Some(Op::String)).then(|| i.string(1)).flatten();
+        let text = i.text().filter(|_| i.op() == Some(Op::String));
         let described = text.and_then(|text| Some((text, text.split_once('.')?)));
         let added = described.and_then(|(text, (what, rest))| {
             let item = match what {
@@ -147,7 +148,7 @@ fn describe_added(module: &mut Module, kernel: &str, count: usize) {
             let is_own = rest.rsplit_once('.').is_some_and(|(name, _)| name == kernel);
             is_own.then(|| format!("{text}{}", item.repeat(count)))
         });
-        match (added, i.word(0)) {
+        match (added, i.result()) {
             (Some(text), Some(id)) => {
                 new.push(Op::String, [id].into_iter().chain(string_words(&text)));
             }

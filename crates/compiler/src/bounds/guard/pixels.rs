@@ -1,6 +1,6 @@
 //! Checks of accesses to pixels: coordinates, compared with the sizes of the image.
 
-use kiln_spirv::edit::{Definitions, Instruction, Section};
+use kiln_spirv::edit::{Definitions, Instruction, Section, View};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Dim, Op};
 
@@ -24,23 +24,25 @@ impl<'m> Writer<'_, 'm> {
         let mut words: Vec<_> = i.words_from(0).collect();
         let mut sampled = None;
         if op == Op::ImageSampleExplicitLod {
-            let combined =
-                i.word(2).and_then(|id| self.definitions.get(id)).ok_or_else(damaged_error)?;
-            let (ty, id) =
-                (combined.word(0).ok_or_else(damaged_error)?, self.code.module.fresh_id()?);
+            let View::ImageSample { image, .. } = i.view() else { return Err(damaged_error()) };
+            let combined = self.definitions.get(image).ok_or_else(damaged_error)?;
+            let ty = combined.result_type().ok_or_else(damaged_error)?;
+            let View::SampledImage { image, sampler } = combined.view() else {
+                return Err(damaged_error());
+            };
+            let id = self.code.module.fresh_id()?;
             words[2] = id;
-            let operands: Vec<_> = combined.words_from(2).collect();
-            sampled = Some((ty, id, operands));
+            sampled = Some((ty, id, [image, sampler]));
         }
-        let image = match (&sampled, op) {
-            (Some((_, _, operands)), _) => operands.first().copied(),
-            (None, Op::ImageWrite) => i.word(0),
-            (None, _) => i.word(2),
-        };
-        let coordinate = if op == Op::ImageWrite { i.word(1) } else { i.word(3) };
         let check = match after {
             Some(&after) => {
-                let (image, coordinate) = image.zip(coordinate).ok_or_else(damaged_error)?;
+                let (image, coordinate) = match i.view() {
+                    View::ImageRead { image, coordinate, .. }
+                    | View::ImageWrite { image, coordinate, .. }
+                    | View::ImageSample { image, coordinate, .. } => (image, coordinate),
+                    _ => return Err(damaged_error()),
+                };
+                let image = sampled.map_or(image, |(_, _, [image, _])| image);
                 Some((self.is_inside(image, coordinate)?, after))
             }
             None => None,
@@ -70,9 +72,9 @@ impl<'m> Writer<'_, 'm> {
     fn is_inside(&mut self, image: u32, coordinate: u32) -> Result<u32> {
         let ty = image_type(self.definitions, image).ok_or_else(damaged_error)?;
         let given = self.definitions.type_of(coordinate).ok_or_else(damaged_error)?;
-        let (part, lanes) = match given.op() {
-            Some(Op::TypeVector) => (given.word(1).ok_or_else(damaged_error)?, given.word(2)),
-            _ => (given.result().ok_or_else(damaged_error)?, None),
+        let (part, lanes) = match given.vector() {
+            Some((component, count)) => (component, Some(count)),
+            None => (given.result().ok_or_else(damaged_error)?, None),
         };
         let count = ty.coordinates() as u32;
         let code = &mut self.code;
@@ -114,7 +116,7 @@ impl<'m> Writer<'_, 'm> {
 /// Removes the names and decorations of the values that the variant has no more.
 pub(super) fn forget_combined(module: &mut Module, definitions: &Definitions<'_>) {
     let is_combined = |i: &Instruction<'_>| {
-        let id = i.word(0).and_then(|id| definitions.get(id));
+        let id = i.target().and_then(|id| definitions.get(id));
         id.is_some_and(|i| i.op() == Some(Op::SampledImage))
     };
     for section in [Section::Names, Section::Annotations] {

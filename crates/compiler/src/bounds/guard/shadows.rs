@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::{Definitions, Instruction, Location, Section, is_atomic, located};
+use kiln_spirv::edit::{Definitions, Instruction, Location, Section, View, located};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::super::kernel::{Kernel, ParameterMemory};
@@ -17,8 +17,8 @@ use crate::analysis::vector_access::{VectorAccess, extended};
 pub(super) struct Shadows {
     /// Ids of the pointers.
     pub(super) pointers: BTreeSet<u32>,
-    /// Accesses that are guarded, each with the words of its pointers.
-    pub(super) guarded: BTreeMap<Location, Vec<usize>>,
+    /// Accesses that are guarded, each with its pointers.
+    pub(super) guarded: BTreeMap<Location, Vec<u32>>,
     /// Accesses to pixels that are guarded.
     pub(super) pixels: BTreeSet<Location>,
     /// For each function, the positions of its parameters that need a shadow.
@@ -57,16 +57,15 @@ impl Shadows {
                 shadows.pixels.insert(checked.location);
                 continue;
             }
-            let words = i.as_ref().map(|i| pointers_of(definitions, i)).unwrap_or_default();
-            if words.is_empty() {
+            let pointers = i.as_ref().map(|i| pointers_of(definitions, i)).unwrap_or_default();
+            if pointers.is_empty() {
                 let name = i.as_ref().map_or("an instruction".into(), Instruction::name);
                 let reason = format!("{name} accesses memory in a way that is not guarded");
                 let reason = at_line(definitions, checked.location, reason);
                 return Err(refuse(&kernel.name, &reason));
             }
-            let pointers = words.iter().filter_map(|&word| i.as_ref()?.word(word));
-            pending.extend(pointers.map(|pointer| (pointer, checked.location)));
-            shadows.guarded.insert(checked.location, words);
+            pending.extend(pointers.iter().map(|&pointer| (pointer, checked.location)));
+            shadows.guarded.insert(checked.location, pointers);
         }
         let functions = Functions::of(definitions);
         while let Some((pointer, access)) = pending.pop() {
@@ -90,7 +89,7 @@ impl Shadows {
 
     /// Returns the size in bytes of what an instruction's result points to.
     fn pointee_size(&self, definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<i128> {
-        self.layouts.size(definitions.get(i.result_type()?)?.word(2)?)
+        self.layouts.size(definitions.get(i.result_type()?)?.pointee()?)
     }
 
     /// Adds the pointers that a pointer's shadow is calculated from.
@@ -102,19 +101,17 @@ impl Shadows {
         pending: &mut Vec<u32>,
     ) -> Result<(), String> {
         let i = definitions.get(pointer).ok_or("a pointer is not defined")?;
+        if i.row().is_some_and(|row| row.address.is_derived()) {
+            pending.extend(i.derived_from());
+            return Ok(());
+        }
         match i.op() {
-            Some(
-                Op::AccessChain
-                | Op::InBoundsAccessChain
-                | Op::PtrAccessChain
-                | Op::InBoundsPtrAccessChain
-                | Op::Bitcast
-                | Op::CopyObject
-                | Op::PtrCastToGeneric
-                | Op::GenericCastToPtr,
-            ) => pending.extend(i.word(2)),
-            Some(Op::Select) => pending.extend(i.words_from(3)),
-            Some(Op::Phi) => pending.extend(i.words_from(2).step_by(2)),
+            Some(Op::Select) => {
+                if let View::Select { yes, no, .. } = i.view() {
+                    pending.extend([yes, no]);
+                }
+            }
+            Some(Op::Phi) => pending.extend(i.incoming().map(|(value, _)| value)),
             Some(Op::Variable) => {
                 let size = self.pointee_size(definitions, &i);
                 self.sizes.insert(pointer, size.ok_or("the size of a variable is not known")?);
@@ -131,7 +128,7 @@ impl Shadows {
                     return Ok(());
                 }
                 let calls = functions.calls.get(&function).into_iter().flatten();
-                pending.extend(calls.filter_map(|call| call.word(3 + at)));
+                pending.extend(calls.filter_map(|call| call.arguments().nth(at)));
             }
             Some(op) => return Err(format!("its pointer comes from Op{op:?}")),
             None => return Err("its pointer is not followed".to_owned()),
@@ -160,7 +157,7 @@ impl<'m> Functions<'m> {
                         position += 1;
                     }
                     Some(Op::FunctionCall) => {
-                        calls.entry(i.word(2).unwrap_or_default()).or_default().push(i);
+                        calls.entry(i.called().unwrap_or_default()).or_default().push(i);
                     }
                     _ => {}
                 }
@@ -170,31 +167,33 @@ impl<'m> Functions<'m> {
     }
 }
 
-/// Returns the words of an access that are pointers to the memory it touches. The list is empty if the access
-/// cannot be guarded.
-fn pointers_of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Vec<usize> {
-    match i.op() {
-        Some(Op::Load) => vec![2],
-        Some(Op::Store) => vec![0],
-        Some(Op::CopyMemory) => vec![0, 1],
-        Some(Op::ExtInst) => match VectorAccess::of(definitions, i) {
-            Some(VectorAccess { span: Some(_), offset, .. }) => vec![offset + 1],
+/// Returns the pointers of an access to the memory it touches. The list is empty if the access cannot be guarded.
+fn pointers_of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Vec<u32> {
+    match i.view() {
+        View::CopyMemory { target, source, .. } => vec![target, source],
+        View::Load { .. }
+        | View::Store { .. }
+        | View::Atomic { .. }
+        | View::AtomicUpdate { .. }
+        | View::AtomicCompare { .. } => i.pointer().into_iter().collect(),
+        View::ExtInst { operands, .. } => match VectorAccess::of(definitions, i) {
+            Some(VectorAccess { span: Some(_), pointer, .. }) => vec![pointer],
             Some(_) => Vec::new(),
-            None => match extended(definitions, i) {
-                Some(Extended::remquo) => vec![6],
-                Some(
-                    Extended::fract
-                    | Extended::modf
-                    | Extended::sincos
-                    | Extended::frexp
-                    | Extended::lgamma_r,
-                ) => vec![5],
-                _ => Vec::new(),
-            },
+            None => {
+                let at = match extended(definitions, i) {
+                    Some(Extended::remquo) => 2,
+                    Some(
+                        Extended::fract
+                        | Extended::modf
+                        | Extended::sincos
+                        | Extended::frexp
+                        | Extended::lgamma_r,
+                    ) => 1,
+                    _ => return Vec::new(),
+                };
+                operands.get(at).into_iter().collect()
+            }
         },
-        Some(op) if is_atomic(op) => {
-            vec![usize::from(i.result().is_some()) * 2]
-        }
         _ => Vec::new(),
     }
 }

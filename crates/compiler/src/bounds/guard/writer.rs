@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Location, Section, Stream, located};
+use kiln_spirv::edit::{
+    Class, Definitions, Instruction, Interner, List, Location, Section, Stream, View, located,
+};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Capability, MemoryAccess, Op};
 
@@ -104,7 +106,7 @@ impl<'m> Writer<'_, 'm> {
         let mut declaration = Declaration::of(stream);
         let after = self.plan_labels(body)?;
         let returned = body.iter().find(|(_, i)| i.op() == Some(Op::Function));
-        let returned = returned.and_then(|(_, i)| i.word(0)).unwrap_or_default();
+        let returned = returned.and_then(|(_, i)| i.result_type()).unwrap_or_default();
         // Shadows that begin with the function are written once all variables are declared.
         let mut starting = self.add_parameters(id, &mut declaration);
         let mut is_split = false;
@@ -118,8 +120,10 @@ impl<'m> Writer<'_, 'm> {
                 self.code.block = i.result().unwrap_or_default();
                 is_split = self.last_labels.contains_key(&self.code.block);
             }
-            let is_head =
-                matches!(op, Some(Op::Label | Op::Variable | Op::Phi | Op::Line | Op::NoLine));
+            let is_head = matches!(
+                i.class(),
+                Some(Class::Label | Class::Variable | Class::Phi | Class::Line)
+            );
             if !is_head {
                 for pointer in starting.drain(..) {
                     self.start_shadow(pointer)?;
@@ -241,53 +245,53 @@ impl<'m> Writer<'_, 'm> {
     /// Writes the shadow of a pointer that an instruction calculates.
     fn shadow(&mut self, pointer: u32, i: &Instruction<'m>) -> Result<()> {
         let (own, long) = (self.known[&pointer], self.code.long);
-        match i.op() {
-            Some(Op::Select) => {
-                let condition = i.word(2).unwrap_or_default();
-                let yes = self.shadow_of(i.word(3).unwrap_or_default())?;
-                let no = self.shadow_of(i.word(4).unwrap_or_default())?;
+        match i.view() {
+            View::Select { condition, yes, no } => {
+                let (yes, no) = (self.shadow_of(yes)?, self.shadow_of(no)?);
                 let operands = [condition, yes.offset, no.offset];
                 self.code.with_id(long, own.offset, Op::Select, &operands);
                 let operands = [condition, yes.length, no.length];
                 self.code.with_id(long, own.length, Op::Select, &operands);
             }
-            Some(Op::Undef) => {
+            _ if i.op() == Some(Op::Undef) => {
                 let zero = self.code.number(0)?;
                 self.code.with_id(long, own.offset, Op::CopyObject, &[zero]);
                 self.code.with_id(long, own.length, Op::CopyObject, &[zero]);
             }
-            Some(op) => {
-                let base = self.shadow_of(i.word(2).unwrap_or_default())?;
-                let is_chain = matches!(
-                    op,
-                    Op::AccessChain
-                        | Op::InBoundsAccessChain
-                        | Op::PtrAccessChain
-                        | Op::InBoundsPtrAccessChain
-                );
-                let offset = match is_chain {
-                    true => self.chain(op, i, base.offset)?,
-                    false => base.offset,
+            view => {
+                let base = self.shadow_of(i.derived_from().unwrap_or_default())?;
+                let offset = match view {
+                    View::Chain { base: id, indexes } => {
+                        self.chain(id, None, indexes, base.offset)?
+                    }
+                    View::PtrChain { base: id, element, indexes } => {
+                        self.chain(id, Some(element), indexes, base.offset)?
+                    }
+                    _ => base.offset,
                 };
                 self.code.with_id(long, own.offset, Op::CopyObject, &[offset]);
                 self.code.with_id(long, own.length, Op::CopyObject, &[base.length]);
             }
-            None => {}
         }
         Ok(())
     }
 
     /// Writes the offset that an access chain calculates.
-    fn chain(&mut self, op: Op, i: &Instruction<'m>, mut offset: u32) -> Result<u32> {
+    fn chain(
+        &mut self,
+        base: u32,
+        element: Option<u32>,
+        indexes: List<'m>,
+        mut offset: u32,
+    ) -> Result<u32> {
         let damaged = || Error::unsupported("an access cannot be guarded: its type is not known");
-        let base = i.word(2).and_then(|base| self.definitions.type_of(base));
-        let mut ty = base.and_then(|ty| ty.word(2)).ok_or_else(damaged)?;
-        let mut indexes = i.words_from(3);
-        if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
+        let base = self.definitions.type_of(base);
+        let mut ty = base.and_then(|ty| ty.pointee()).ok_or_else(damaged)?;
+        if let Some(element) = element {
             let size = self.shadows.layouts.size(ty).ok_or_else(damaged)?;
-            offset = self.step(offset, indexes.next().unwrap_or_default(), size)?;
+            offset = self.step(offset, element, size)?;
         }
-        for index in indexes {
+        for index in indexes.iter() {
             let parts = self.shadows.layouts.get(ty).ok_or_else(damaged)?.parts.clone();
             match parts {
                 Parts::Equal(part, stride) => {
@@ -295,7 +299,7 @@ impl<'m> Writer<'_, 'm> {
                     ty = part;
                 }
                 Parts::Members(members) => {
-                    let at = self.definitions.get(index).and_then(|i| i.word(2));
+                    let at = self.definitions.get(index).and_then(|i| i.literal()?.get(0));
                     let at = at.and_then(|at| members.get(at as usize));
                     let &(member, start) = at.ok_or_else(damaged)?;
                     let (start, long) = (self.code.number(start)?, self.code.long);
@@ -311,7 +315,7 @@ impl<'m> Writer<'_, 'm> {
     /// Writes `offset` plus a multiple of a signed index.
     fn step(&mut self, offset: u32, index: u32, stride: i128) -> Result<u32> {
         let long = self.code.long;
-        let width = self.definitions.type_of(index).and_then(|ty| ty.word(1));
+        let width = self.definitions.type_of(index).and_then(|ty| ty.width());
         let index = match width {
             Some(64) => index,
             _ => self.code.typed(long, Op::SConvert, &[index])?,
@@ -323,11 +327,12 @@ impl<'m> Writer<'_, 'm> {
 
     /// Writes a variable, with zeros as its value where values may not be defined.
     fn variable(&mut self, i: &Instruction<'m>) -> Result<()> {
-        if i.word(3).is_some() || !self.kinds.contains(&Hazard::Undefined) {
+        let has_value = matches!(i.view(), View::Variable { initial: Some(_), .. });
+        if has_value || !self.kinds.contains(&Hazard::Undefined) {
             self.code.new.push_instruction(i);
             return Ok(());
         }
-        let pointee = i.result_type().and_then(|ty| self.definitions.get(ty)?.word(2));
+        let pointee = i.result_type().and_then(|ty| self.definitions.get(ty)?.pointee());
         let zero = self.code.zero(pointee.unwrap_or_default())?;
         self.code.new.push(Op::Variable, i.words_from(0).chain([zero]));
         Ok(())
@@ -336,9 +341,8 @@ impl<'m> Writer<'_, 'm> {
     /// Writes a phi, and the phis of its shadow.
     fn phi(&mut self, i: &Instruction<'m>, pointer: Option<u32>) -> Result<()> {
         let last = |from: u32| self.last_labels.get(&from).copied().unwrap_or(from);
-        let operands: Vec<_> = i.words_from(2).collect();
-        let labels: Vec<_> = operands.chunks_exact(2).map(|pair| last(pair[1])).collect();
-        let values = operands.chunks_exact(2).map(|pair| pair[0]);
+        let labels: Vec<_> = i.incoming().map(|(_, from)| last(from)).collect();
+        let values = i.incoming().map(|(value, _)| value);
         let pairs = values.clone().zip(&labels).flat_map(|(value, &from)| [value, from]);
         self.code.new.push(Op::Phi, i.words_from(0).take(2).chain(pairs));
         let Some(pointer) = pointer else { return Ok(()) };
@@ -353,11 +357,12 @@ impl<'m> Writer<'_, 'm> {
 
     /// Writes a call, with the shadows that the function takes.
     fn call(&mut self, i: &Instruction<'m>) -> Result<()> {
-        let called = i.word(2).unwrap_or_default();
+        let called = i.called().unwrap_or_default();
         let positions = self.shadows.parameters.get(&called).cloned().unwrap_or_default();
         let mut words: Vec<_> = i.words_from(0).collect();
         for at in positions {
-            let Shadow { offset, length } = self.shadow_of(i.word(3 + at).unwrap_or_default())?;
+            let argument = i.arguments().nth(at).unwrap_or_default();
+            let Shadow { offset, length } = self.shadow_of(argument)?;
             words.extend([offset, length]);
         }
         self.code.new.push(Op::FunctionCall, words);
@@ -412,14 +417,13 @@ impl<'m> Writer<'_, 'm> {
             return self.guarded_copy(location, i, after);
         }
         let pointer = self.shadows.guarded[&location][0];
-        let pointer = i.word(pointer).unwrap_or_default();
         let width = self.width(i).ok_or_else(|| {
             Error::unsupported("an access cannot be guarded: its size is not known")
         })?;
         let vector = VectorAccess::of(self.definitions, i);
         let mut offset = self.shadow_of(pointer)?.offset;
         if let Some(vector) = vector {
-            offset = self.step(offset, i.word(vector.offset).unwrap_or_default(), width)?;
+            offset = self.step(offset, vector.offset, width)?;
         }
         let length = self.shadow_of(pointer)?.length;
         let words = self.access_words(location, i);
@@ -446,8 +450,11 @@ impl<'m> Writer<'_, 'm> {
         // Without a declaration, an address is as aligned as its type requires.
         let is_unaligned = self.unaligned.contains(&location);
         let any = is_unaligned.then_some([MemoryAccess::ALIGNED.bits(), 1]);
-        let (to, from) = (i.word(0).unwrap_or_default(), i.word(1).unwrap_or_default());
-        let ty = self.definitions.type_of(from).and_then(|ty| ty.word(2));
+        let (to, from) = match i.view() {
+            View::CopyMemory { target, source, .. } => (target, source),
+            _ => (0, 0),
+        };
+        let ty = self.definitions.type_of(from).and_then(|ty| ty.pointee());
         let width = ty.and_then(|ty| self.shadows.layouts.size(ty));
         let (ty, width) = ty.zip(width).ok_or_else(|| {
             Error::unsupported("an access cannot be guarded: its size is not known")
@@ -486,26 +493,23 @@ impl<'m> Writer<'_, 'm> {
 
     /// Returns the number of bytes that an access touches.
     fn width(&self, i: &Instruction<'m>) -> Option<i128> {
-        let pointee = |word: usize| {
-            let ty = i.word(word).and_then(|id| self.definitions.type_of(id));
-            let ty = ty.filter(|ty| ty.op() == Some(Op::TypePointer));
-            self.shadows.layouts.size(ty?.word(2)?)
-        };
-        match i.op()? {
-            Op::Load => self.shadows.layouts.size(i.result_type()?),
-            Op::Store => {
-                let ty = self.definitions.get(i.word(1)?)?.result_type()?;
+        let pointee =
+            |pointer: u32| self.shadows.layouts.size(self.definitions.type_of(pointer)?.pointee()?);
+        match i.view() {
+            View::Load { .. } => self.shadows.layouts.size(i.result_type()?),
+            View::Store { value, .. } => {
+                let ty = self.definitions.get(value)?.result_type()?;
                 self.shadows.layouts.size(ty)
             }
-            Op::ExtInst => match VectorAccess::of(self.definitions, i) {
+            View::ExtInst { operands, .. } => match VectorAccess::of(self.definitions, i) {
                 Some(access) => access.span.map(|span| span.size),
                 None => {
                     let own = self.shadows.layouts.size(i.result_type()?);
-                    let words = [5, 6].into_iter().filter_map(pointee);
-                    words.chain(own).max()
+                    let results = operands.iter().skip(1).take(2).filter_map(pointee);
+                    results.chain(own).max()
                 }
             },
-            _ => pointee(usize::from(i.result().is_some()) * 2),
+            _ => pointee(i.pointer()?),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Accesses of the interpreter: loads, stores, copies, atomic operations, and functions that access memory.
 
-use kiln_spirv::edit::{Instruction, Location, is_atomic};
+use kiln_spirv::edit::{Class, Instruction, List, Location, View, is_atomic};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::scalars::{called, signed};
-use super::{Event, Frame, Machine, Run, Stopped, Val, word};
+use super::{Event, Frame, Machine, Run, Stopped, Val};
 use crate::analysis::access::Parts;
 use crate::analysis::images::is_known;
 use crate::analysis::vector_access::VectorAccess;
@@ -18,48 +18,43 @@ impl<'m> Machine<'m> {
         op: Op,
         i: &Instruction<'m>,
     ) -> Run<Option<Val>> {
-        let see = |this: &Self, at: usize| this.value(frame, word(i, at)?);
-        Ok(match op {
-            Op::Load if self.built_ins.contains_key(&word(i, 2)?) => {
-                Some(self.built_in(word(i, 2)?))
+        let see = |this: &Self, id: u32| this.value(frame, id);
+        Ok(match i.view() {
+            View::Unknown => return Err(Stopped),
+            View::Load { pointer, .. } if self.built_ins.contains_key(&pointer) => {
+                Some(self.built_in(pointer))
             }
-            Op::Load => {
-                let pointer = see(self, 2)?;
-                Some(self.load(at, word(i, 0)?, &pointer)?)
+            View::Load { pointer, .. } => {
+                let pointer = see(self, pointer)?;
+                Some(self.load(at, i.result_type().ok_or(Stopped)?, &pointer)?)
             }
-            Op::Store => {
-                let (pointer, value) = (see(self, 0)?, see(self, 1)?);
-                self.store(at, self.type_id(word(i, 1)?)?, &pointer, &value)?;
+            View::Store { pointer, value: id, .. } => {
+                let (pointer, value) = (see(self, pointer)?, see(self, id)?);
+                self.store(at, self.type_id(id)?, &pointer, &value)?;
                 None
             }
             _ if is_atomic(op) => self.atomic(frame, at, op, i)?,
             _ if is_known(op) => self.image(frame, at, op, i)?,
-            Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain => Some(self.chain(frame, op, i)?),
-            Op::ExtInst => self.extended(frame, at, i)?,
-            Op::ControlBarrier
-            | Op::MemoryBarrier
-            | Op::Nop
-            | Op::Line
-            | Op::NoLine
-            | Op::LoopMerge
-            | Op::SelectionMerge
-            | Op::LifetimeStart
-            | Op::LifetimeStop => None,
-            Op::CopyMemory => {
-                let (to, from) = (see(self, 0)?, see(self, 1)?);
-                let ty = self.pointee(self.type_id(word(i, 0)?)?)?;
+            View::Chain { base, indexes } => Some(self.chain(frame, base, None, indexes)?),
+            View::PtrChain { base, element, indexes } => {
+                Some(self.chain(frame, base, Some(element), indexes)?)
+            }
+            View::ExtInst { .. } => self.extended(frame, at, i)?,
+            View::CopyMemory { target, source, .. } => {
+                let (to, from) = (see(self, target)?, see(self, source)?);
+                let ty = self.pointee(self.type_id(target)?)?;
                 let value = self.load(at, ty, &from)?;
                 self.store(at, ty, &to, &value)?;
                 None
             }
-            Op::CopyMemorySized => {
-                let (to, from, size) = (see(self, 0)?, see(self, 1)?, see(self, 2)?);
+            View::CopyMemorySized { target, source, size, .. } => {
+                let (to, from) = (see(self, target)?, see(self, source)?);
+                let size = see(self, size)?;
                 self.copy(at, &to, &from, &size)?;
                 None
             }
+            View::ControlBarrier { .. } | View::MemoryBarrier { .. } => None,
+            _ if i.class().is_some_and(Class::is_note) => None,
             _ => Some(self.calculate(frame, at, op, i)?),
         })
     }
@@ -125,17 +120,17 @@ impl<'m> Machine<'m> {
         op: Op,
         i: &Instruction<'m>,
     ) -> Run<Option<Val>> {
-        let first = usize::from(i.result().is_some()) * 2;
-        let pointer = self.value(frame, word(i, first)?)?;
-        let ty = self.pointee(self.type_id(word(i, first)?)?)?;
-        let operand = match op {
-            Op::AtomicStore => Some(self.value(frame, word(i, 3)?)?),
-            Op::AtomicIIncrement | Op::AtomicIDecrement | Op::AtomicLoad => None,
-            Op::AtomicFlagTestAndSet | Op::AtomicFlagClear => return Err(Stopped),
-            Op::AtomicCompareExchange | Op::AtomicCompareExchangeWeak => {
-                Some(self.value(frame, word(i, 6)?)?)
+        let id = i.pointer().ok_or(Stopped)?;
+        let pointer = self.value(frame, id)?;
+        let ty = self.pointee(self.type_id(id)?)?;
+        let operand = match i.view() {
+            View::AtomicUpdate { value, .. } | View::AtomicCompare { value, .. } => {
+                Some(self.value(frame, value)?)
             }
-            _ => Some(self.value(frame, word(i, 5)?)?),
+            _ => match op {
+                Op::AtomicIIncrement | Op::AtomicIDecrement | Op::AtomicLoad => None,
+                _ => return Err(Stopped),
+            },
         };
         let before = self.load(at, ty, &pointer)?;
         let Val::Bits(old) = before else { return Err(Stopped) };
@@ -164,22 +159,20 @@ impl<'m> Machine<'m> {
         Ok(i.result().map(|_| before))
     }
 
-    fn chain(&self, frame: &Frame, op: Op, i: &Instruction<'m>) -> Run<Val> {
-        let base = word(i, 2)?;
+    fn chain(&self, frame: &Frame, base: u32, element: Option<u32>, indexes: List<'m>) -> Run<Val> {
         let Val::Pointer(object, mut offset) = self.value(frame, base)? else {
             return Err(Stopped);
         };
         let mut ty = self.pointee(self.type_id(base)?)?;
-        let mut indexes = i.words_from(3);
         let index = |id: u32| match self.value(frame, id)? {
             Val::Bits(bits) => Ok(signed(bits, self.width(self.type_id(id)?)?)),
             _ => Err(Stopped),
         };
-        if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
-            let by = index(indexes.next().ok_or(Stopped)?)?;
+        if let Some(element) = element {
+            let by = index(element)?;
             offset = offset.wrapping_add(by.wrapping_mul(self.size(ty)? as i64));
         }
-        for id in indexes {
+        for id in indexes.iter() {
             let index = index(id)?;
             match &self.layouts.get(ty).ok_or(Stopped)?.parts {
                 Parts::Equal(part, stride) => {
@@ -203,7 +196,9 @@ impl<'m> Machine<'m> {
         if let Some(access) = VectorAccess::of(self.definitions, i) {
             return self.vector(frame, at, i, access);
         }
-        let (ty, function) = (word(i, 0)?, Extended::from_u32(word(i, 3)?));
+        let ty = i.result_type().ok_or(Stopped)?;
+        let (_, function) = i.extended().ok_or(Stopped)?;
+        let function = Extended::from_u32(function);
         let touches = [
             Extended::fract,
             Extended::frexp,
@@ -215,7 +210,7 @@ impl<'m> Machine<'m> {
         if function.is_none_or(|function| touches.contains(&function)) {
             return Err(Stopped);
         }
-        let operands = (4..i.words().len() - 1).map(|at| self.value(frame, word(i, at)?));
+        let operands = i.extended_operands().map(|id| self.value(frame, id));
         let operands = operands.collect::<Run<Vec<_>>>()?;
         let result = self.by_parts(ty, &operands, &|this, ty, operands| {
             let width = this.width(ty).unwrap_or(64);
@@ -237,7 +232,7 @@ impl<'m> Machine<'m> {
         access: VectorAccess,
     ) -> Run<Option<Val>> {
         let size = access.span.ok_or(Stopped)?.size as i64;
-        let (index, base) = (word(i, access.offset)?, word(i, access.pointer())?);
+        let (index, base) = (access.offset, access.pointer);
         let (Val::Bits(bits), Val::Pointer(object, offset)) =
             (self.value(frame, index)?, self.value(frame, base)?)
         else {
@@ -248,8 +243,8 @@ impl<'m> Machine<'m> {
         let writes = access.stored.is_some();
         let is_inside = self.is_inside(at, writes, &Val::Pointer(object, offset), size as usize)?;
         let ty = match access.stored {
-            Some(stored) => self.type_id(word(i, stored)?)?,
-            None => word(i, 0)?,
+            Some(stored) => self.type_id(stored)?,
+            None => i.result_type().ok_or(Stopped)?,
         };
         // A vector of three components touches the bytes of three.
         let parts = match self.ty(ty)?.op() {
@@ -257,7 +252,7 @@ impl<'m> Machine<'m> {
             _ => vec![(ty, 0)],
         };
         if let Some(stored) = access.stored {
-            let value = self.value(frame, word(i, stored)?)?;
+            let value = self.value(frame, stored)?;
             let values = match value {
                 Val::Parts(values) => values,
                 one => vec![one],

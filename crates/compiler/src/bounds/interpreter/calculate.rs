@@ -1,10 +1,10 @@
 //! Calculations of the interpreter on values of all types.
 
-use kiln_spirv::edit::{Instruction, Location};
+use kiln_spirv::edit::{Class, Instruction, Location, View};
 use rspirv::spirv::Op;
 
 use super::scalars::{mask, scalar_operation};
-use super::{Frame, Machine, Run, Stopped, Val, word};
+use super::{Frame, Machine, Run, Stopped, Val};
 
 impl<'m> Machine<'m> {
     /// Applies an operation to each component of a vector, or to scalars.
@@ -33,7 +33,7 @@ impl<'m> Machine<'m> {
                 });
                 Ok(Val::Parts(parts.collect::<Run<_>>()?))
             }
-            Some(Op::TypeBool | Op::TypeInt | Op::TypeFloat) => {
+            _ if self.ty(ty)?.class() == Some(Class::Scalar) => {
                 let own: Vec<_> = operands.iter().map(|value| bits(value, 0)).collect();
                 Ok(Val::Bits(operate(self, ty, &own) & mask(self.width(ty)?)))
             }
@@ -50,39 +50,38 @@ impl<'m> Machine<'m> {
         i: &Instruction<'m>,
     ) -> Run<Val> {
         let ty = i.result_type().ok_or(Stopped)?;
-        let see = |this: &Self, at: usize| this.value(frame, word(i, at)?);
-        Ok(match op {
-            Op::Undef => self.zero(ty)?,
-            Op::CopyObject
-            | Op::PtrCastToGeneric
-            | Op::GenericCastToPtr
-            | Op::GenericCastToPtrExplicit => see(self, 2)?,
-            Op::Bitcast => {
-                let (value, own) = (see(self, 2)?, self.ty(ty)?.op());
-                let same_width = || Ok(self.width(ty)? == self.width(self.type_id(word(i, 2)?)?)?);
-                let is_alike = match value {
-                    Val::Pointer(..) => own == Some(Op::TypePointer),
-                    Val::Bits(_) => {
-                        matches!(own, Some(Op::TypeInt | Op::TypeFloat)) && same_width()?
-                    }
-                    Val::Parts(_) => own == Some(Op::TypeVector) && same_width()?,
-                    Val::Image(_) | Val::Sampler(_) | Val::Combined(..) => false,
-                };
-                if is_alike { value } else { return Err(Stopped) }
-            }
-            Op::Select => match see(self, 2)? {
-                Val::Bits(holds) => see(self, if holds == 1 { 3 } else { 4 })?,
+        let see = |this: &Self, id: u32| this.value(frame, id);
+        Ok(match i.view() {
+            View::Plain {} if op == Op::Undef => self.zero(ty)?,
+            View::CastExplicit { pointer, .. } => see(self, pointer)?,
+            View::Unary { value: id } => match op {
+                Op::CopyObject | Op::PtrCastToGeneric | Op::GenericCastToPtr => see(self, id)?,
+                Op::Bitcast => self.bitcast(see(self, id)?, ty, self.type_id(id)?)?,
+                Op::All | Op::Any => {
+                    let Val::Parts(all) = see(self, id)? else { return Err(Stopped) };
+                    let mut all = all.iter();
+                    let holds = match op {
+                        Op::All => all.all(|part| *part == Val::Bits(1)),
+                        _ => all.any(|part| *part == Val::Bits(1)),
+                    };
+                    Val::Bits(holds.into())
+                }
+                _ => self.operation(frame, at, op, ty, &[id])?,
+            },
+            View::Binary { left, right } => self.operation(frame, at, op, ty, &[left, right])?,
+            View::Select { condition, yes, no } => match see(self, condition)? {
+                Val::Bits(holds) => see(self, if holds == 1 { yes } else { no })?,
                 holds => {
-                    let operands = [holds, see(self, 3)?, see(self, 4)?];
+                    let operands = [holds, see(self, yes)?, see(self, no)?];
                     self.by_parts(ty, &operands, &|_, _, all| {
                         if all[0] == 1 { all[1] } else { all[2] }
                     })?
                 }
             },
-            Op::CompositeConstruct => {
+            View::Composite { parts: given } => {
                 let mut parts = Vec::new();
-                for word in 2..i.words().len() - 1 {
-                    match see(self, word)? {
+                for id in given.iter() {
+                    match see(self, id)? {
                         Val::Parts(own) if self.ty(ty)?.op() == Some(Op::TypeVector) => {
                             parts.extend(own);
                         }
@@ -91,72 +90,72 @@ impl<'m> Machine<'m> {
                 }
                 Val::Parts(parts)
             }
-            Op::CompositeExtract => {
-                let mut value = see(self, 2)?;
-                for at in i.words_from(3) {
+            View::Extract { whole, path } => {
+                let mut value = see(self, whole)?;
+                for at in path.iter() {
                     let Val::Parts(parts) = value else { return Err(Stopped) };
                     value = parts.get(at as usize).cloned().ok_or(Stopped)?;
                 }
                 value
             }
-            Op::CompositeInsert => {
-                let (new, mut whole) = (see(self, 2)?, see(self, 3)?);
+            View::Insert { part, whole, path } => {
+                let (new, mut whole) = (see(self, part)?, see(self, whole)?);
                 let mut place = &mut whole;
-                for at in i.words_from(4) {
+                for at in path.iter() {
                     let Val::Parts(parts) = place else { return Err(Stopped) };
                     place = parts.get_mut(at as usize).ok_or(Stopped)?;
                 }
                 *place = new;
                 whole
             }
-            Op::VectorShuffle => {
-                let (Val::Parts(mut all), Val::Parts(second)) = (see(self, 2)?, see(self, 3)?)
+            View::Shuffle { first, second, lanes } => {
+                let (Val::Parts(mut all), Val::Parts(second)) =
+                    (see(self, first)?, see(self, second)?)
                 else {
                     return Err(Stopped);
                 };
                 all.extend(second);
                 let part = |at: u32| all.get(at as usize).cloned().unwrap_or(Val::Bits(0));
-                Val::Parts(i.words_from(4).map(part).collect())
+                Val::Parts(lanes.iter().map(part).collect())
             }
-            Op::VectorExtractDynamic => {
-                let (Val::Parts(all), Val::Bits(at)) = (see(self, 2)?, see(self, 3)?) else {
+            View::ExtractDynamic { vector, index } => {
+                let (Val::Parts(all), Val::Bits(at)) = (see(self, vector)?, see(self, index)?)
+                else {
                     return Err(Stopped);
                 };
                 all.get(at as usize).cloned().unwrap_or(Val::Bits(0))
             }
-            Op::VectorInsertDynamic => {
-                let (Val::Parts(mut all), Val::Bits(at)) = (see(self, 2)?, see(self, 4)?) else {
+            View::InsertDynamic { vector, part, index } => {
+                let (Val::Parts(mut all), Val::Bits(at)) = (see(self, vector)?, see(self, index)?)
+                else {
                     return Err(Stopped);
                 };
-                let new = see(self, 3)?;
+                let new = see(self, part)?;
                 if let Some(place) = all.get_mut(at as usize) {
                     *place = new;
                 }
                 Val::Parts(all)
             }
-            Op::All | Op::Any => {
-                let Val::Parts(all) = see(self, 2)? else { return Err(Stopped) };
-                let mut all = all.iter();
-                let holds = match op {
-                    Op::All => all.all(|part| *part == Val::Bits(1)),
-                    _ => all.any(|part| *part == Val::Bits(1)),
-                };
-                Val::Bits(holds.into())
-            }
-            _ => self.operation(frame, at, op, ty, i)?,
+            _ => return Err(Stopped),
         })
     }
 
+    /// Returns the value with the same bits, of the type `ty`. `from` is the type of the given value.
+    fn bitcast(&self, value: Val, ty: u32, from: u32) -> Run<Val> {
+        let own = self.ty(ty)?.op();
+        let same_width = || Ok(self.width(ty)? == self.width(from)?);
+        let is_alike = match value {
+            Val::Pointer(..) => own == Some(Op::TypePointer),
+            Val::Bits(_) => matches!(own, Some(Op::TypeInt | Op::TypeFloat)) && same_width()?,
+            Val::Parts(_) => own == Some(Op::TypeVector) && same_width()?,
+            Val::Image(_) | Val::Sampler(_) | Val::Combined(..) => false,
+        };
+        if is_alike { Ok(value) } else { Err(Stopped) }
+    }
+
     /// Evaluates an operation on the components of its operands.
-    fn operation(
-        &mut self,
-        frame: &Frame,
-        at: Location,
-        op: Op,
-        ty: u32,
-        i: &Instruction<'m>,
-    ) -> Run<Val> {
-        let operands = (2..i.words().len() - 1).map(|at| self.value(frame, word(i, at)?));
+    fn operation(&mut self, frame: &Frame, at: Location, op: Op, ty: u32, ids: &[u32]) -> Run<Val> {
+        let operands = ids.iter().map(|&id| self.value(frame, id));
         let operands = operands.collect::<Run<Vec<_>>>()?;
         let is_pointer = |value: &Val| matches!(value, Val::Pointer(..));
         let is_object =
@@ -165,7 +164,7 @@ impl<'m> Machine<'m> {
         if operands.is_empty() || is_refused || operands.iter().any(is_object) {
             return Err(Stopped);
         }
-        let width = self.width(self.type_id(word(i, 2)?)?)?;
+        let width = self.width(self.type_id(*ids.first().ok_or(Stopped)?)?)?;
         let events = std::cell::RefCell::new(Vec::new());
         let result = self.by_parts(ty, &operands, &|this, ty, all| {
             let (a, b) = (all[0], all.get(1).copied().unwrap_or(0));

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use kiln_spirv::edit::{Instruction, Location};
+use kiln_spirv::edit::{Instruction, Location, View};
 use rspirv::spirv::{AccessQualifier, Dim, Op};
 
 use super::scalars::mask;
-use super::{Event, Frame, Machine, Run, Stopped, Val, word};
+use super::{Event, Frame, Machine, Run, Stopped, Val};
 use crate::bounds::Channel;
 use crate::{Addressing, Filter, Sampler};
 
@@ -82,27 +82,34 @@ impl<'m> Machine<'m> {
         op: Op,
         i: &Instruction<'m>,
     ) -> Run<Option<Val>> {
-        match op {
-            Op::SampledImage => self.combine(frame, at, i).map(Some),
-            Op::ImageRead | Op::ImageSampleExplicitLod => {
-                self.read_pixel(frame, at, op, i).map(Some)
+        match i.view() {
+            View::SampledImage { image, sampler } => {
+                self.combine(frame, at, image, sampler).map(Some)
             }
-            Op::ImageWrite => self.write_pixel(frame, at, i).map(|()| None),
-            Op::ImageQuerySize | Op::ImageQuerySizeLod => {
-                self.size_of_image(frame, at, i).map(Some)
+            View::ImageRead { image, coordinate, .. }
+            | View::ImageSample { image, coordinate, .. } => {
+                let ty = i.result_type().ok_or(Stopped)?;
+                self.read_pixel(frame, at, (op, ty), (image, coordinate)).map(Some)
             }
-            Op::ImageQueryFormat | Op::ImageQueryOrder => {
-                let accessed = self.accessed(frame, at, word(i, 2)?)?;
+            View::ImageWrite { image, coordinate, texel, .. } => {
+                self.write_pixel(frame, at, (image, coordinate), texel).map(|()| None)
+            }
+            View::ImageQuery { image } if op != Op::ImageQuerySize => {
+                let accessed = self.accessed(frame, at, image)?;
                 Ok(Some(Val::Bits(self.images[accessed.image].content.into())))
+            }
+            View::ImageQuery { image } | View::ImageQueryLod { image, .. } => {
+                let ty = i.result_type().ok_or(Stopped)?;
+                self.size_of_image(frame, at, image, ty).map(Some)
             }
             _ => Err(Stopped),
         }
     }
 
     /// Returns an image with a sampler.
-    fn combine(&mut self, frame: &Frame, at: Location, i: &Instruction<'m>) -> Run<Val> {
-        let image = self.accessed(frame, at, word(i, 2)?)?.image;
-        match self.value(frame, word(i, 3)?)? {
+    fn combine(&mut self, frame: &Frame, at: Location, image: u32, sampler: u32) -> Run<Val> {
+        let image = self.accessed(frame, at, image)?.image;
+        match self.value(frame, sampler)? {
             Val::Sampler(sampler) => Ok(Val::Combined(image, sampler)),
             _ => {
                 self.note(at, Event::Undefined);
@@ -120,7 +127,10 @@ impl<'m> Machine<'m> {
         let declared = self.ty(self.type_id(id)?)?;
         let (image, ty, sampler) = match self.value(frame, id)? {
             Val::Image(image) => (image, declared, None),
-            Val::Combined(image, sampler) => (image, self.ty(word(&declared, 1)?)?, Some(sampler)),
+            Val::Combined(of, sampler) => {
+                let View::TypeSampledImage { image } = declared.view() else { return Err(Stopped) };
+                (of, self.ty(image)?, Some(sampler))
+            }
             _ => {
                 self.note(at, Event::Undefined);
                 return Err(Stopped);
@@ -137,9 +147,9 @@ impl<'m> Machine<'m> {
     fn coordinates(&self, frame: &Frame, id: u32) -> Run<Coordinates> {
         let ty = self.type_id(id)?;
         let declared = self.ty(ty)?;
-        let (part, count) = match declared.op() {
-            Some(Op::TypeVector) => (self.ty(word(&declared, 1)?)?, word(&declared, 2)?),
-            _ => (declared, 1),
+        let (part, count) = match declared.vector() {
+            Some((component, count)) => (self.ty(component)?, count),
+            None => (declared, 1),
         };
         let all = match self.value(frame, id)? {
             Val::Parts(all) => all,
@@ -154,7 +164,7 @@ impl<'m> Machine<'m> {
             _ => Err(Stopped),
         });
         let bits = bits.collect::<Run<Vec<_>>>()?;
-        match (part.op(), word(&part, 1)?) {
+        match (part.op(), part.width().ok_or(Stopped)?) {
             (Some(Op::TypeInt), 32) => {
                 let signed = |bits: u32| i64::from(bits as i32);
                 Ok(Coordinates::Integers(bits.into_iter().map(signed).collect()))
@@ -166,11 +176,16 @@ impl<'m> Machine<'m> {
         }
     }
 
-    fn read_pixel(&mut self, frame: &Frame, at: Location, op: Op, i: &Instruction<'m>) -> Run<Val> {
-        let accessed = self.accessed(frame, at, word(i, 2)?)?;
-        let coordinates = self.coordinates(frame, word(i, 3)?)?;
+    fn read_pixel(
+        &mut self,
+        frame: &Frame,
+        at: Location,
+        (op, result): (Op, u32),
+        (image, coordinate): (u32, u32),
+    ) -> Run<Val> {
+        let accessed = self.accessed(frame, at, image)?;
+        let coordinates = self.coordinates(frame, coordinate)?;
         self.touched.insert(at);
-        let result = word(i, 0)?;
         let (part, count) = self.texel(result)?;
         let is_float = self.ty(part)?.op() == Some(Op::TypeFloat);
         let qualifier = qualifier(&accessed.ty);
@@ -206,11 +221,17 @@ impl<'m> Machine<'m> {
         })
     }
 
-    fn write_pixel(&mut self, frame: &Frame, at: Location, i: &Instruction<'m>) -> Run<()> {
-        let accessed = self.accessed(frame, at, word(i, 0)?)?;
-        let coordinates = self.coordinates(frame, word(i, 1)?)?;
-        let (part, _) = self.texel(self.type_id(word(i, 2)?)?)?;
-        let value = self.value(frame, word(i, 2)?)?;
+    fn write_pixel(
+        &mut self,
+        frame: &Frame,
+        at: Location,
+        (image, coordinate): (u32, u32),
+        texel: u32,
+    ) -> Run<()> {
+        let accessed = self.accessed(frame, at, image)?;
+        let coordinates = self.coordinates(frame, coordinate)?;
+        let (part, _) = self.texel(self.type_id(texel)?)?;
+        let value = self.value(frame, texel)?;
         self.touched.insert(at);
         let is_float = self.ty(part)?.op() == Some(Op::TypeFloat);
         let is_allowed = matches!(
@@ -248,30 +269,26 @@ impl<'m> Machine<'m> {
     /// Returns the type of the numbers of a pixel, and how many the value has; `None` for a single number.
     fn texel(&self, ty: u32) -> Run<(u32, Option<usize>)> {
         let declared = self.ty(ty)?;
-        let (part, count) = match declared.op() {
-            Some(Op::TypeVector) => (word(&declared, 1)?, Some(word(&declared, 2)? as usize)),
-            _ => (ty, None),
+        let (part, count) = match declared.vector() {
+            Some((component, count)) => (component, Some(count as usize)),
+            None => (ty, None),
         };
         let is_number = matches!(self.ty(part)?.op(), Some(Op::TypeInt | Op::TypeFloat));
         let is_known = is_number && count.is_none_or(|count| count == 4);
         is_known.then_some((part, count)).ok_or(Stopped)
     }
 
-    fn size_of_image(&mut self, frame: &Frame, at: Location, i: &Instruction<'m>) -> Run<Val> {
-        let Accessed { image, ty: image_type, .. } = self.accessed(frame, at, word(i, 2)?)?;
-        let ty = word(i, 0)?;
+    fn size_of_image(&mut self, frame: &Frame, at: Location, image: u32, ty: u32) -> Run<Val> {
+        let Accessed { image, ty: image_type, .. } = self.accessed(frame, at, image)?;
         let declared = self.ty(ty)?;
-        let part = match declared.op() {
-            Some(Op::TypeVector) => word(&declared, 1)?,
-            _ => ty,
-        };
+        let part = declared.vector().map_or(ty, |(component, _)| component);
         let keep = mask(self.width(part)?);
         let sizes = self.images.get(image).ok_or(Stopped)?.size.iter();
         let sizes = sizes.take(dimensions(&image_type));
         let mut sizes = sizes.map(|size| Val::Bits(size & keep));
-        match declared.op() {
-            Some(Op::TypeInt) if sizes.len() == 1 => sizes.next().ok_or(Stopped),
-            Some(Op::TypeVector) if word(&declared, 2)? as usize == sizes.len() => {
+        match declared.view() {
+            View::TypeInt { .. } if sizes.len() == 1 => sizes.next().ok_or(Stopped),
+            View::TypeVector { count, .. } if count as usize == sizes.len() => {
                 Ok(Val::Parts(sizes.collect()))
             }
             _ => Err(Stopped),
@@ -280,19 +297,23 @@ impl<'m> Machine<'m> {
 }
 
 fn qualifier(ty: &Instruction<'_>) -> Option<AccessQualifier> {
-    match ty.word(8) {
-        Some(access) => AccessQualifier::from_u32(access),
-        None => Some(AccessQualifier::ReadOnly),
+    match ty.view() {
+        View::TypeImage { access: Some(access), .. } => AccessQualifier::from_u32(access),
+        _ => Some(AccessQualifier::ReadOnly),
     }
 }
 
 fn is_array(ty: &Instruction<'_>) -> bool {
-    ty.word(4) == Some(1)
+    matches!(ty.view(), View::TypeImage { arrayed: 1, .. })
 }
 
 /// Returns the number of coordinates of an image that matter.
 fn dimensions(ty: &Instruction<'_>) -> usize {
-    let dimensions = match ty.word(2).and_then(Dim::from_u32) {
+    let dim = match ty.view() {
+        View::TypeImage { dim, .. } => Dim::from_u32(dim),
+        _ => None,
+    };
+    let dimensions = match dim {
         Some(Dim::Dim3D) => 3,
         Some(Dim::Dim2D) => 2,
         _ => 1,

@@ -1,10 +1,10 @@
 //! Types, constants and memory of the interpreter.
 
-use kiln_spirv::edit::Instruction;
+use kiln_spirv::edit::{Class, Instruction, View};
 use rspirv::spirv::Op;
 
 use super::scalars::mask;
-use super::{MAX_DEPTH, MAX_VARIABLE, Machine, Run, Stopped, Val, word};
+use super::{MAX_DEPTH, MAX_VARIABLE, Machine, Run, Stopped, Val};
 use crate::analysis::access::Parts;
 use crate::{Addressing, Filter, Sampler};
 
@@ -18,8 +18,7 @@ impl<'m> Machine<'m> {
     }
 
     pub(super) fn pointee(&self, pointer_type: u32) -> Run<u32> {
-        let ty = self.ty(pointer_type)?;
-        if ty.op() == Some(Op::TypePointer) { word(&ty, 2) } else { Err(Stopped) }
+        self.ty(pointer_type)?.pointee().ok_or(Stopped)
     }
 
     /// Returns the size of a type in bytes. Booleans have one byte.
@@ -34,13 +33,14 @@ impl<'m> Machine<'m> {
     /// Returns the width of an integer, or of the components of a vector, in bits.
     pub(super) fn width(&self, ty: u32) -> Run<u32> {
         let declared = self.ty(ty)?;
-        match declared.op() {
-            Some(Op::TypeBool) => Ok(1),
-            Some(Op::TypeVector) if word(&declared, 1)? != ty => {
-                let part = self.ty(word(&declared, 1)?)?;
-                Ok(if part.op() == Some(Op::TypeBool) { 1 } else { word(&part, 1)? })
+        match declared.view() {
+            View::TypeVector { component, .. } if component != ty => {
+                let part = self.ty(component)?;
+                let is_bool = part.op() == Some(Op::TypeBool);
+                if is_bool { Ok(1) } else { part.width().ok_or(Stopped) }
             }
-            Some(Op::TypeInt | Op::TypeFloat) => word(&declared, 1),
+            View::TypeInt { width, .. } | View::TypeFloat { width, .. } => Ok(width),
+            _ if declared.op() == Some(Op::TypeBool) => Ok(1),
             _ => Ok(64),
         }
     }
@@ -54,13 +54,14 @@ impl<'m> Machine<'m> {
 
     /// Returns zero, or a pointer to nothing.
     pub(super) fn zero(&self, ty: u32) -> Run<Val> {
-        Ok(match self.ty(ty)?.op() {
-            Some(Op::TypeVector | Op::TypeArray | Op::TypeStruct) => {
+        let declared = self.ty(ty)?;
+        Ok(match declared.class() {
+            Some(Class::Aggregate) => {
                 let parts = self.parts(ty)?.into_iter();
                 Val::Parts(parts.map(|(part, _)| self.zero(part)).collect::<Run<_>>()?)
             }
-            Some(Op::TypePointer) => Val::Pointer(usize::MAX, 0),
-            Some(Op::TypeImage | Op::TypeSampler | Op::TypeSampledImage) => return Err(Stopped),
+            Some(Class::Object) => return Err(Stopped),
+            _ if declared.op() == Some(Op::TypePointer) => Val::Pointer(usize::MAX, 0),
             _ => Val::Bits(0),
         })
     }
@@ -70,13 +71,12 @@ impl<'m> Machine<'m> {
         let ty = i.result_type().ok_or(Stopped)?;
         match i.op() {
             Some(Op::Constant) => {
-                let high = u64::from(i.word(3).unwrap_or(0));
-                let bits = high << 32 | u64::from(word(&i, 2)?);
+                let bits = i.literal().and_then(|bits| bits.number()).ok_or(Stopped)?;
                 Ok(Val::Bits(bits & mask(self.width(ty)?)))
             }
             Some(Op::ConstantTrue) => Ok(Val::Bits(1)),
             Some(Op::ConstantComposite) if depth < MAX_DEPTH => {
-                let parts = i.words_from(2).map(|part| self.constant(part, depth + 1));
+                let parts = i.parts().map(|part| self.constant(part, depth + 1));
                 Ok(Val::Parts(parts.collect::<Run<_>>()?))
             }
             Some(Op::Variable) if self.globals.contains_key(&id) => {
@@ -90,13 +90,13 @@ impl<'m> Machine<'m> {
 
     /// Returns a value in memory, all of which exists.
     pub(super) fn read(&self, ty: u32, object: usize, offset: i64) -> Run<Val> {
-        match self.ty(ty)?.op() {
-            Some(Op::TypeVector | Op::TypeArray | Op::TypeStruct) => {
+        match self.ty(ty)?.class() {
+            Some(Class::Aggregate) => {
                 let parts = self.parts(ty)?.into_iter();
                 let parts = parts.map(|(part, at)| self.read(part, object, offset + at));
                 Ok(Val::Parts(parts.collect::<Run<_>>()?))
             }
-            Some(Op::TypeBool | Op::TypeInt | Op::TypeFloat) => {
+            Some(Class::Scalar) => {
                 let (start, size) = (usize::try_from(offset).map_err(|_| Stopped)?, self.size(ty)?);
                 let all = self.objects.get(object).ok_or(Stopped)?;
                 let own = all.get(start..start + size).ok_or(Stopped)?;
@@ -135,9 +135,8 @@ impl<'m> Machine<'m> {
 
     /// Returns the types and offsets of the parts of a type.
     pub(super) fn parts(&self, ty: u32) -> Run<Vec<(u32, i64)>> {
-        let declared = self.ty(ty)?;
-        if declared.op() == Some(Op::TypeVector) {
-            let (part, count) = (word(&declared, 1)?, i64::from(word(&declared, 2)?));
+        if let Some((part, count)) = self.ty(ty)?.vector() {
+            let count = i64::from(count);
             if count > 16 {
                 return Err(Stopped);
             }
@@ -161,7 +160,10 @@ impl<'m> Machine<'m> {
 
 /// Returns the sampler that a constant declares.
 fn sampler(constant: &Instruction<'_>) -> Run<Sampler> {
-    let addressing = match word(constant, 2)? {
+    let View::ConstantSampler { addressing, normalized, filter } = constant.view() else {
+        return Err(Stopped);
+    };
+    let addressing = match addressing {
         0 => Addressing::None,
         1 => Addressing::ClampToEdge,
         2 => Addressing::Clamp,
@@ -169,11 +171,10 @@ fn sampler(constant: &Instruction<'_>) -> Run<Sampler> {
         4 => Addressing::MirroredRepeat,
         _ => return Err(Stopped),
     };
-    let filter = match word(constant, 4)? {
+    let filter = match filter {
         0 => Filter::Nearest,
         1 => Filter::Linear,
         _ => return Err(Stopped),
     };
-    let is_normalized = word(constant, 3)? != 0;
-    Ok(Sampler::new().normalized(is_normalized).addressing(addressing).filter(filter))
+    Ok(Sampler::new().normalized(normalized != 0).addressing(addressing).filter(filter))
 }

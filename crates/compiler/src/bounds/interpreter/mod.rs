@@ -25,7 +25,7 @@ use super::report::{CheckedAccess, Report};
 use crate::Sampler;
 use crate::analysis::access::{Kind, Layouts};
 use kiln_spirv::Module;
-use kiln_spirv::edit::{Definitions, Instruction, Location, Section, located};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Location, Section, View, located};
 
 /// Value of an id.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,11 +106,6 @@ const MAX_VARIABLE: usize = 1 << 16;
 /// Maximum depth of types and of constants.
 const MAX_DEPTH: usize = 16;
 
-/// Returns an operand of an instruction.
-fn word(i: &Instruction<'_>, at: usize) -> Run<u32> {
-    i.word(at).ok_or(Stopped)
-}
-
 impl<'m> Machine<'m> {
     /// Returns what contradicts a report in the run, if something does.
     pub(super) fn contradiction(&self, report: &Report) -> Option<String> {
@@ -190,7 +185,7 @@ impl<'m> Machine<'m> {
         let mut types = module.section(Section::Globals).iter();
         let is_odd = |i: &Instruction<'_>| {
             matches!(i.op(), Some(Op::TypeInt | Op::TypeFloat))
-                && !matches!(i.word(1), Some(8 | 16 | 32 | 64))
+                && !matches!(i.width(), Some(8 | 16 | 32 | 64))
         };
         if types.any(|i| is_odd(&i)) { Err(Stopped) } else { Ok(()) }
     }
@@ -203,7 +198,7 @@ impl<'m> Machine<'m> {
             }
             let at = self.new_object(&i)?;
             self.globals.insert(id, at);
-            if let Some(initial) = i.word(3) {
+            if let View::Variable { initial: Some(initial), .. } = i.view() {
                 let ty = self.pointee(i.result_type().ok_or(Stopped)?)?;
                 let value = self.constant(initial, 0)?;
                 self.write(ty, at, 0, &value)?;
@@ -275,7 +270,7 @@ impl<'m> Machine<'m> {
             match i.op().ok_or(Stopped)? {
                 Op::Function | Op::FunctionParameter => {}
                 Op::Label => (previous, block) = (block, i.result().ok_or(Stopped)?),
-                Op::Branch | Op::BranchConditional | Op::Switch => {
+                _ if i.class() == Some(Class::Branch) => {
                     let next = self.next_label(&frame, &i)?;
                     at = *code.labels.get(&next).ok_or(Stopped)?;
                 }
@@ -285,13 +280,14 @@ impl<'m> Machine<'m> {
                 }
                 Op::ReturnValue => {
                     self.objects.truncate(count);
-                    return Ok(Some(self.value(&frame, word(&i, 0)?)?));
+                    let View::Return { value } = i.view() else { return Err(Stopped) };
+                    return Ok(Some(self.value(&frame, value)?));
                 }
                 Op::Phi => at = self.phis(&code, at - 1, previous, &mut frame)?,
                 Op::Variable => {
                     let object = self.new_object(&i)?;
                     frame.insert(i.result().ok_or(Stopped)?, Val::Pointer(object, 0));
-                    if let Some(initial) = i.word(3) {
+                    if let View::Variable { initial: Some(initial), .. } = i.view() {
                         let ty = self.pointee(i.result_type().ok_or(Stopped)?)?;
                         let value = self.value(&frame, initial)?;
                         self.write(ty, object, 0, &value)?;
@@ -301,9 +297,9 @@ impl<'m> Machine<'m> {
                     if depth >= MAX_CALLS {
                         return Err(Stopped);
                     }
-                    let arguments = i.words_from(3).map(|id| self.value(&frame, id));
+                    let arguments = i.arguments().map(|id| self.value(&frame, id));
                     let arguments = arguments.collect::<Run<_>>()?;
-                    let result = self.call(word(&i, 2)?, arguments, depth + 1)?;
+                    let result = self.call(i.called().ok_or(Stopped)?, arguments, depth + 1)?;
                     result.map(|value| frame.insert(i.result().unwrap_or_default(), value));
                 }
                 op => {
@@ -317,22 +313,23 @@ impl<'m> Machine<'m> {
 
     /// Returns the label that a branch goes to.
     fn next_label(&self, frame: &Frame, i: &Instruction<'m>) -> Run<u32> {
-        if i.op() == Some(Op::Branch) {
-            return word(i, 0);
+        let bits = |id| match self.value(frame, id)? {
+            Val::Bits(value) => Ok(value),
+            _ => Err(Stopped),
+        };
+        match i.view() {
+            View::Branch { target } => Ok(target),
+            View::BranchIf { condition, yes, no, .. } => {
+                Ok(if bits(condition)? == 1 { yes } else { no })
+            }
+            View::Switch { selector, default, cases } => {
+                let (value, width) = (bits(selector)?, self.width(self.type_id(selector)?)?);
+                let mut cases = cases.iter(if width > 32 { 2 } else { 1 });
+                let found = cases.find(|(case, _)| case & scalars::mask(width) == value);
+                Ok(found.map_or(default, |(_, label)| label))
+            }
+            _ => Err(Stopped),
         }
-        let Val::Bits(value) = self.value(frame, word(i, 0)?)? else { return Err(Stopped) };
-        if i.op() == Some(Op::BranchConditional) {
-            return word(i, if value == 1 { 1 } else { 2 });
-        }
-        let width = self.width(self.type_id(word(i, 0)?)?)?;
-        let cases: Vec<_> = i.words_from(2).collect();
-        let found = cases.chunks_exact(if width > 32 { 3 } else { 2 }).find_map(|case| {
-            let (&label, literal) = case.split_last()?;
-            let high = literal.get(1).copied().unwrap_or(0);
-            let literal = u64::from(high) << 32 | u64::from(*literal.first()?);
-            (literal & scalars::mask(width) == value).then_some(label)
-        });
-        found.or(i.word(1)).ok_or(Stopped)
     }
 
     /// Sets all phis at the start of a block, which take the values from before it. Returns the position after
@@ -340,9 +337,9 @@ impl<'m> Machine<'m> {
     fn phis(&self, code: &Code<'m>, mut at: usize, previous: u32, frame: &mut Frame) -> Run<usize> {
         let mut new = Vec::new();
         while let Some((_, phi)) = code.body.get(at).filter(|(_, i)| i.op() == Some(Op::Phi)) {
-            let operands: Vec<_> = phi.words_from(2).collect();
-            let pair = operands.chunks_exact(2).find(|pair| pair[1] == previous).ok_or(Stopped)?;
-            new.push((phi.result().ok_or(Stopped)?, self.value(frame, pair[0])?));
+            let incoming = phi.incoming().find(|(_, from)| *from == previous);
+            let (value, _) = incoming.ok_or(Stopped)?;
+            new.push((phi.result().ok_or(Stopped)?, self.value(frame, value)?));
             at += 1;
         }
         frame.extend(new);

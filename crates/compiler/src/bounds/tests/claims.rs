@@ -1,6 +1,6 @@
 //! Claims of modules that compilers take for granted: those that are not covered are refused by name.
 
-use kiln_spirv::edit::{Section, Stream};
+use kiln_spirv::edit::{Section, Stream, View};
 use rspirv::binary::Assemble as _;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
@@ -24,8 +24,10 @@ fn changed(change: impl FnOnce(&mut Module, &[u32])) -> Module {
 }
 
 fn prepared(module: &Module) -> kiln_spirv::Result<Kernel> {
-    let name =
-        module.section(Section::EntryPoints).iter().find_map(|i| i.string(2).map(str::to_owned));
+    let name = module
+        .section(Section::EntryPoints)
+        .iter()
+        .find_map(|i| Some(i.entry_point()?.1.to_owned()));
     Kernel::of(module, &name.unwrap(), &[], &BTreeSet::new())
 }
 
@@ -97,10 +99,9 @@ fn flags_of_accesses_and_functions_are_refused_by_name() {
         let function = module.functions.iter_mut().find(|known| !known.is_declaration()).unwrap();
         let mut body = Stream::default();
         for i in function.body.iter() {
-            match i.op() {
-                Some(Op::Store) => {
-                    let words = [i.word(0).unwrap(), i.word(1).unwrap(), NO_ALIAS];
-                    body.push(Op::Store, words);
+            match i.view() {
+                View::Store { pointer, value, .. } => {
+                    body.push(Op::Store, [pointer, value, NO_ALIAS]);
                 }
                 _ => body.push_instruction(&i),
             }
@@ -170,6 +171,6 @@ fn numbers_that_claim_to_be_finite_count_as_undefined() {
         assert_eq!(report.is_proven(), !claims, "{:?}", report.describe(&kernel));
         let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
         let mut claiming = guarded.section(Section::Annotations).iter();
-        assert!(!claiming.any(|i| i.word(1) == Some(Decoration::FPFastMathMode as u32)));
+        assert!(!claiming.any(|i| i.decoration(Decoration::FPFastMathMode).is_some()));
     }
 }

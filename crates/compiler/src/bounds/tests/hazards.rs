@@ -1,6 +1,6 @@
 //! Kernels that are refused, that are guarded, or whose code has other hazards.
 
-use kiln_spirv::edit::{Instruction, Interner, Section, Stream};
+use kiln_spirv::edit::{Instruction, Interner, Section, Stream, View};
 use rspirv::dr::Operand;
 use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
@@ -115,32 +115,52 @@ fn variables_that_are_used_after_their_lifetime_lose_its_markers() {
     assert!(!bodies.into_iter().any(is_marker));
 }
 
-/// Compilers set memory by copies from arrays of bytes, whose addresses may be less aligned than the copies claim.
-#[test]
-fn copies_from_less_aligned_memory_lose_their_claim() {
+/// Returns the module with copies of 8 bytes, from variables to themselves. `operands` has the memory operands, given
+/// the id of an integer.
+fn copying(operands: impl Fn(u32) -> Vec<u32>) -> Module {
     let mut module = Module::parse(MODULE).unwrap();
     let mut interner = Interner::of(&module);
     let long = interner.type_id(&mut module, Op::TypeInt, &[64, 0]).unwrap();
     let size = interner.constant_id(&mut module, Op::Constant, long, &[8, 0]).unwrap();
-    let aligned = MemoryAccess::ALIGNED.bits();
     edit(&mut module, |body, i| {
         body.push_instruction(i);
-        if let (Some(Op::LifetimeStart), Some(bytes)) = (i.op(), i.word(0)) {
-            body.push(Op::CopyMemorySized, [bytes, bytes, size, aligned, 64]);
+        if let (Some(Op::LifetimeStart), Some(bytes)) = (i.op(), i.pointer()) {
+            let words = [bytes, bytes, size].into_iter().chain(operands(size));
+            body.push(Op::CopyMemorySized, words.collect::<Vec<_>>());
         }
     });
-    let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
-    let (range, arguments) = (one_group(), [buffer(64 * 32), buffer(256)]);
-    let launch =
-        Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants: false };
-    let report = check(&kernel, &launch).unwrap();
-    assert!(report.accesses.iter().any(|checked| checked.is_unaligned), "{report:?}");
-    let guarded = variant(&kernel, Some(&report), &[]).unwrap();
-    let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
-    let copies = bodies.filter(|i| i.op() == Some(Op::CopyMemorySized));
-    let claims: Vec<_> = copies.map(|i| i.words_from(3).collect::<Vec<_>>()).collect();
-    assert!(claims.contains(&vec![aligned, 1]), "{claims:?}");
-    assert!(!claims.contains(&vec![aligned, 64]), "{claims:?}");
+    module
+}
+
+/// Compilers set memory by copies from arrays of bytes, whose addresses may be less aligned than the copies claim.
+#[test]
+fn copies_from_less_aligned_memory_lose_their_claim() {
+    let aligned = MemoryAccess::ALIGNED.bits();
+    // Since SPIR-V 1.4, operands for the source may follow those for the target.
+    for operands in [vec![aligned, 64], vec![aligned, 1, aligned, 64]] {
+        let module = copying(|_| operands.clone());
+        let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
+        let (range, arguments) = (one_group(), [buffer(64 * 32), buffer(256)]);
+        let (uniform_groups, few_constants) = (true, false);
+        let launch = Launch { range: &range, arguments: &arguments, uniform_groups, few_constants };
+        let report = check(&kernel, &launch).unwrap();
+        assert!(report.accesses.iter().any(|checked| checked.is_unaligned), "{report:?}");
+        let guarded = variant(&kernel, Some(&report), &[]).unwrap();
+        let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
+        let copies = bodies.filter(|i| i.op() == Some(Op::CopyMemorySized));
+        let claims: Vec<_> = copies.map(|i| i.words_from(3).collect::<Vec<_>>()).collect();
+        assert!(claims.contains(&vec![aligned, 1]), "{claims:?}");
+        assert!(!claims.iter().any(|claim| claim.ends_with(&[64])), "{claims:?}");
+    }
+}
+
+#[test]
+fn flags_of_the_source_of_a_copy_are_checked() {
+    // Promises that no other access overlaps, by Intel's extension.
+    let no_alias = MemoryAccess::NO_ALIAS_INTEL_MASK.bits();
+    let module = copying(|id| vec![MemoryAccess::NONE.bits(), no_alias, id]);
+    let error = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap_err();
+    assert!(error.to_string().contains("OpCopyMemorySized has the flags 0x20000"), "{error}");
 }
 
 #[test]
@@ -157,8 +177,8 @@ fn instructions_without_their_operands_are_refused() {
 #[test]
 fn addresses_that_claim_to_be_multiples_of_zero_have_the_alignment_of_their_type() {
     let mut module = Module::parse(polyhedral::OPTIMISED).unwrap();
-    edit(&mut module, |body, i| match i.op() {
-        Some(Op::Load) if i.word(4) == Some(4) => {
+    edit(&mut module, |body, i| match i.view() {
+        View::Load { access, .. } if access.alignment() == Some(4) => {
             body.push(Op::Load, i.words_from(0).take(4).chain([0]));
         }
         _ => body.push_instruction(i),
@@ -211,7 +231,7 @@ fn integers_without_bits_make_no_check_panic() {
         let globals = module.section_mut(Section::Globals);
         let mut edited = Stream::default();
         for i in globals.iter() {
-            match (i.op(), i.word(0)) {
+            match (i.op(), i.result()) {
                 (Some(Op::TypeInt), Some(id)) => edited.push(Op::TypeInt, [id, 0, 0]),
                 _ => edited.push_instruction(&i),
             }

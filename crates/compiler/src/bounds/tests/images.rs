@@ -1,7 +1,7 @@
 //! Kernels with images that are written by hand: qualifiers, functions, and images that are not followed.
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::Section;
+use kiln_spirv::edit::{Section, View};
 use rspirv::binary::Assemble as _;
 use rspirv::dr::Builder;
 use rspirv::spirv::{
@@ -190,9 +190,9 @@ fn numbers_from_images_that_are_written_are_read_once() {
     let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
     let definitions = guarded.definitions();
     let used = definitions.get(numbers).unwrap();
-    let volatile = MemoryAccess::VOLATILE.bits();
-    assert_eq!((used.op(), used.word(3)), (Some(Op::Load), Some(volatile)), "{guarded:?}");
-    let variable = used.word(2).and_then(|id| definitions.get(id)).unwrap();
+    let View::Load { pointer, access } = used.view() else { panic!("{guarded:?}") };
+    assert_eq!(access.mask(), Some(MemoryAccess::VOLATILE.bits()), "{guarded:?}");
+    let variable = definitions.get(pointer).unwrap();
     assert_eq!(variable.op(), Some(Op::Variable));
 }
 
@@ -501,5 +501,5 @@ fn names_of_combined_images_are_not_left_in_the_variant() {
     assert!(!report.is_proven());
     let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
     let mut names = guarded.section(Section::Names).iter();
-    assert!(!names.any(|i| i.string(1) == Some("combined")));
+    assert!(!names.any(|i| i.named().is_some_and(|(_, name)| name == "combined")));
 }

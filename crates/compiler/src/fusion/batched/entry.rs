@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_spirv::edit::{Function, Interner, Section, Stream, complete_interfaces, string_words};
+use kiln_spirv::edit::{
+    Function, Interner, Section, Stream, View, complete_interfaces, string_words,
+};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{BuiltIn, ExecutionModel, Op};
 
@@ -162,11 +164,10 @@ impl Writer<'_> {
     fn condition(&mut self, bit: u32, ty: u32, is_value: bool) -> Result<u32> {
         let mut types = self.module.section(Section::Globals).iter();
         let known = types.find(|i| i.result() == Some(ty));
-        let (op, count) = known.map_or((None, None), |known| (known.op(), known.word(2)));
-        match (op, count) {
-            (Some(Op::TypeInt | Op::TypeFloat), _) => Ok(bit),
-            (Some(Op::TypePointer), _) if !is_value => Ok(bit),
-            (Some(Op::TypeVector), Some(count)) if count <= 16 => {
+        match known.map(|known| known.view()) {
+            Some(View::TypeInt { .. } | View::TypeFloat { .. }) => Ok(bit),
+            Some(View::TypePointer { .. }) if !is_value => Ok(bit),
+            Some(View::TypeVector { count, .. }) if count <= 16 => {
                 let bool = self.interner.type_id(self.module, Op::TypeBool, &[])?;
                 let vector = self.interner.type_id(self.module, Op::TypeVector, &[bool, count])?;
                 let id = self.module.fresh_id()?;
@@ -215,9 +216,9 @@ impl Writer<'_> {
             let words = [parameter.id].into_iter().chain(words.iter().copied());
             self.module.section_mut(Section::Annotations).push(Op::Decorate, words);
         }
-        let mut names = self.module.section(Section::Names).iter();
-        let name = names.find(|i| i.op() == Some(Op::Name) && i.word(0) == Some(parameter.own));
-        if let Some(name) = name.and_then(|i| i.string(1)).map(str::to_owned) {
+        let names = self.module.section(Section::Names).iter();
+        let name = names.filter_map(|i| i.named()).find(|(id, _)| *id == parameter.own);
+        if let Some(name) = name.map(|(_, name)| name.to_owned()) {
             let words = [parameter.id].into_iter().chain(string_words(&name));
             self.module.section_mut(Section::Names).push(Op::Name, words);
         }

@@ -54,7 +54,7 @@ pub(super) fn bind(whole: &mut Whole, stages: &[Signature]) -> Result<Vec<Vec<St
     }
     let module = &mut whole.module;
     module.functions.retain(|function| !callees.contains_key(&function.id));
-    let is_known = |i: &Instruction<'_>| i.word(0).is_none_or(|id| !callees.contains_key(&id));
+    let is_known = |i: &Instruction<'_>| i.target().is_none_or(|id| !callees.contains_key(&id));
     for section in [Section::Annotations, Section::Names] {
         module.section_mut(section).retain(is_known);
     }
@@ -121,8 +121,7 @@ impl Caller<'_> {
             if declaration.rewrite(&i, module, &mut interner, &mut new)? {
                 continue;
             }
-            let callee = i.word(2).filter(|_| i.op() == Some(Op::FunctionCall));
-            match callee.and_then(|callee| callees.get(&callee).copied()) {
+            match i.called().and_then(|callee| callees.get(&callee).copied()) {
                 Some(stage) => {
                     let words = self.call(&i, stage, functions[stage], &ids)?;
                     new.push(Op::FunctionCall, words);
@@ -144,7 +143,7 @@ impl Caller<'_> {
         ids: &HashMap<StageParameter, u32>,
     ) -> Result<Vec<u32>> {
         let missing = || Error::unsupported("an argument of an earlier stage is missing");
-        let mut given = i.words_from(3);
+        let mut given = i.arguments();
         let mut words: Vec<_> = i.words_from(0).take(2).collect();
         words.push(function);
         let Signature { passed, written, .. } = &self.stages[stage];

@@ -295,9 +295,8 @@ impl Reader<'_, '_> {
             Some(access) => !access.converts,
             None => self.load.op() == Some(Op::Load),
         };
-        let ty = self.definitions.get(self.load.result_type()?)?;
-        let is_vector = ty.op() == Some(Op::TypeVector);
-        (is_plain && is_vector).then_some((ty.word(2)?, self.layouts.size(ty.word(1)?)?))
+        let (component, count) = self.definitions.get(self.load.result_type()?)?.vector()?;
+        is_plain.then_some((count, self.layouts.size(component)?))
     }
 
     /// Returns the sum of values with factors as a coordinate.
@@ -329,14 +328,14 @@ impl Reader<'_, '_> {
         let operands = AccessOperands::of(self.definitions, load)?;
         let steps = Steps::of_access(self.definitions, load)?;
         let mut all = vec![steps];
-        let mut pointer = load.word(operands.pointer)?;
+        let mut pointer = operands.pointer;
         while pointer != parameter {
             let i = self.definitions.get(pointer)?;
             if !is_address(i.op()?) || all.len() > MAX_CHAINS {
                 return None;
             }
             all.push(Steps::of_chain(self.definitions, self.layouts, &i)?);
-            pointer = i.word(2)?;
+            pointer = i.derived_from()?;
         }
         let mut address = Address::default();
         for steps in all {
@@ -380,21 +379,28 @@ impl Reader<'_, '_> {
     /// nothing wraps.
     fn parts(&self, value: u32) -> Option<Vec<(u32, i128)>> {
         let i = self.definitions.get(value)?;
-        let (a, b) = (i.word(2)?, i.word(3));
-        Some(match self.definitions.value_op(&i)? {
-            Op::IAdd => vec![(a, 1), (b?, 1)],
-            Op::ISub => vec![(a, 1), (b?, -1)],
-            Op::SConvert | Op::CopyObject => vec![(a, 1)],
-            Op::BitwiseXor if self.constant(b?) == Some(0) => vec![(a, 1)],
-            Op::BitwiseXor if self.constant(a) == Some(0) => vec![(b?, 1)],
-            Op::UConvert if self.bounds(a)?.0 >= 0 => vec![(a, 1)],
-            Op::IMul => match (self.constant(a), self.constant(b?)) {
+        let op = self.definitions.value_op(&i)?;
+        if let Some(own) = i.operand() {
+            let is_kept = match op {
+                Op::SConvert | Op::CopyObject => true,
+                Op::UConvert => self.bounds(own)?.0 >= 0,
+                _ => false,
+            };
+            return is_kept.then(|| vec![(own, 1)]);
+        }
+        let (a, b) = i.both()?;
+        Some(match op {
+            Op::IAdd => vec![(a, 1), (b, 1)],
+            Op::ISub => vec![(a, 1), (b, -1)],
+            Op::BitwiseXor if self.constant(b) == Some(0) => vec![(a, 1)],
+            Op::BitwiseXor if self.constant(a) == Some(0) => vec![(b, 1)],
+            Op::IMul => match (self.constant(a), self.constant(b)) {
                 (_, Some(factor)) => vec![(a, factor)],
-                (Some(factor), None) => vec![(b?, factor)],
+                (Some(factor), None) => vec![(b, factor)],
                 (None, None) => return None,
             },
             Op::ShiftLeftLogical => {
-                let count = self.constant(b?).filter(|count| (0..32).contains(count))?;
+                let count = self.constant(b).filter(|count| (0..32).contains(count))?;
                 vec![(a, 1 << count)]
             }
             _ => return None,
@@ -419,7 +425,7 @@ impl Reader<'_, '_> {
 
     fn width(&self, value: u32) -> Option<u32> {
         let ty = self.definitions.type_of(value).filter(|ty| ty.op() == Some(Op::TypeInt))?;
-        ty.word(1).filter(|width| matches!(width, 8 | 16 | 32 | 64))
+        ty.width().filter(|width| matches!(width, 8 | 16 | 32 | 64))
     }
 
     /// Returns the bounds of a value, read as a signed number; `None` if they are not those of its form.

@@ -89,7 +89,7 @@ fn parameter_types(module: &Module, function: u32) -> Vec<u32> {
     let function = module.functions.iter().find(|known| known.id == function);
     let body = function.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    parameters.filter_map(|i| i.word(0)).collect()
+    parameters.filter_map(|i| i.result_type()).collect()
 }
 
 /// Parameter of the entry point.

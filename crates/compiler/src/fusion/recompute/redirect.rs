@@ -232,7 +232,7 @@ impl Writer<'_> {
         let mut pointer = own.0;
         // The decorations are those of a buffer that the function writes.
         let annotations = self.code.module.section_mut(Section::Annotations);
-        annotations.retain(|i| i.word(0) != Some(pointer));
+        annotations.retain(|i| i.target() != Some(pointer));
         let mut before = None;
         if let Accesses::OwnOrBefore(_) = array.accesses {
             before = Some(self.before(definitions, *own)?);
@@ -261,7 +261,8 @@ impl Writer<'_> {
         definitions: &Definitions<'_>,
         (buffer, ty): (u32, u32),
     ) -> Result<Before> {
-        let class = definitions.get(ty).and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
+        let class = definitions.get(ty).and_then(|ty| ty.storage_class());
+        let class = class.and_then(StorageClass::from_u32);
         let class = class.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         let ty = self.code.pointer(StorageClass::Function, self.code.int)?;
         let is_written = self.code.module.fresh_id()?;
@@ -350,7 +351,7 @@ impl Writer<'_> {
     ) -> Result<()> {
         let missing = || Error::unsupported("a vector has no type");
         let (ty, result) = i.result_type().zip(i.result()).ok_or_else(missing)?;
-        let component = definitions.get(ty).and_then(|ty| ty.word(1)).ok_or_else(missing)?;
+        let (component, _) = definitions.get(ty).and_then(|ty| ty.vector()).ok_or_else(missing)?;
         let mut operands = vec![ty, result];
         let mut last: Option<(&Element, Place)> = None;
         for element in elements {
@@ -456,7 +457,7 @@ impl Writer<'_> {
     ) -> Result<()> {
         let operands = AccessOperands::of(definitions, i);
         let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
-        let pointee = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
+        let pointee = definitions.type_of(operands.pointer).and_then(|ty| ty.pointee());
         let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         let address = self.cast(place, pointee)?;
         let op = i.op().ok_or_else(|| Error::unsupported("an access is not known"))?;
@@ -506,7 +507,7 @@ impl Writer<'_> {
     ) -> Result<u32> {
         let mut sum = None;
         for &(value, factor) in &coordinate.terms {
-            let width = definitions.type_of(value).and_then(|ty| ty.word(1)).unwrap_or_default();
+            let width = definitions.type_of(value).and_then(|ty| ty.width()).unwrap_or_default();
             let value = match width {
                 32 => value,
                 64 => self.code.typed(self.code.int, Op::UConvert, &[value])?,

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Definitions, Instruction, Role, Section, Stream};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Role, Section, Stream, View};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::Op;
 
@@ -64,14 +64,12 @@ impl<'a, 'm> Loop<'a, 'm> {
         let (first, rest) = block.split_first()?;
         let label = first.result().filter(|_| first.op() == Some(Op::Label))?;
         let is_part = |i: &&Instruction<'_>| {
-            !matches!(i.op(), Some(Op::LoopMerge | Op::Line | Op::NoLine | Op::FunctionEnd))
+            let is_frame = matches!(i.class(), Some(Class::Line | Class::End));
+            !is_frame && i.op() != Some(Op::LoopMerge)
         };
         let rest: Vec<_> = rest.iter().filter(is_part).collect();
         let (branch, rest) = rest.split_last()?;
-        if branch.op() != Some(Op::BranchConditional) {
-            return None;
-        }
-        let (condition, yes, no) = (branch.word(0)?, branch.word(1)?, branch.word(2)?);
+        let View::BranchIf { condition, yes, no, .. } = branch.view() else { return None };
         let (stays, exit) = match (yes == label, no == label) {
             (true, false) => (true, no),
             (false, true) => (false, yes),
@@ -83,8 +81,9 @@ impl<'a, 'm> Loop<'a, 'm> {
                 body.push(i);
                 continue;
             }
-            let words: Vec<_> = i.words_from(0).collect();
-            let &[ty, id, a, from_a, b, from_b] = words.as_slice() else { return None };
+            let (ty, id) = i.result_type().zip(i.result())?;
+            let incoming: Vec<_> = i.incoming().collect();
+            let &[(a, from_a), (b, from_b)] = incoming.as_slice() else { return None };
             phis.push(match (from_a == label, from_b == label) {
                 (false, true) => [ty, id, a, b],
                 (true, false) => [ty, id, b, a],
@@ -135,7 +134,8 @@ fn evaluate(
     i: &Instruction<'_>,
     value: impl Fn(u32) -> Option<i128>,
 ) -> Option<i128> {
-    let (a, b) = (value(i.word(2)?)?, value(i.word(3)?)?);
+    let (left, right) = i.both()?;
+    let (a, b) = (value(left)?, value(right)?);
     let are_positive = a >= 0 && b >= 0;
     let result = match i.op()? {
         Op::IAdd => a + b,
@@ -155,7 +155,7 @@ fn evaluate(
     let ty = definitions.get(i.result_type()?)?;
     let limit = match ty.op()? {
         Op::TypeBool => 2,
-        Op::TypeInt => 1_i128 << (ty.word(1)?.checked_sub(1)?),
+        Op::TypeInt => 1_i128 << (ty.width()?.checked_sub(1)?),
         _ => return None,
     };
     (-limit <= result && result < limit).then_some(result)
@@ -217,10 +217,8 @@ impl Writer<'_, '_> {
 fn decorate(module: &mut Module, copies: &HashMap<u32, Vec<u32>>) {
     let mut new = Stream::default();
     for i in module.section(Section::Annotations).iter() {
-        let Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)) = i.op() else {
-            continue;
-        };
-        let target = i.word(0).unwrap_or_default();
+        let op = i.op().filter(|_| i.class() == Some(Class::Decoration));
+        let (Some(op), Some(target)) = (op, i.target()) else { continue };
         for &copy in copies.get(&target).into_iter().flatten() {
             new.push(op, [copy].into_iter().chain(i.words_from(1)));
         }

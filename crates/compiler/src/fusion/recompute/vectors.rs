@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use kiln_spirv::edit::{Definitions, Instruction, Role, Stream, ids};
+use kiln_spirv::edit::{Definitions, Instruction, Stream, View, operand_ids};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
@@ -44,10 +44,10 @@ fn joined(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Vec<u32>
     if i.op() != Some(Op::CompositeConstruct) {
         return None;
     }
-    let (ty, result) = (i.word(0)?, i.word(1)?);
-    let vector = definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector))?;
-    let parts: Vec<_> = i.words_from(2).collect();
-    if parts.len() != vector.word(2)? as usize {
+    let (ty, result) = i.result_type().zip(i.result())?;
+    let (_, count) = definitions.get(ty)?.vector()?;
+    let parts: Vec<_> = i.parts().collect();
+    if parts.len() != count as usize {
         return None;
     }
     let mut operands: Option<(u32, [u32; 3])> = None;
@@ -57,18 +57,17 @@ fn joined(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Vec<u32>
             return None;
         }
         let mut vectors = [0; 3];
-        for (vector, word) in vectors.iter_mut().zip(4..) {
-            let extract = definitions.get(call.word(word)?)?;
-            let is_own = extract.op() == Some(Op::CompositeExtract)
-                && extract.word(3) == Some(at)
-                && extract.word(4).is_none();
-            *vector = extract.word(2).filter(|_| is_own)?;
+        let mut operands_of_call = call.extended_operands();
+        for vector in &mut vectors {
+            let extract = definitions.get(operands_of_call.next()?)?;
+            let View::Extract { whole, path } = extract.view() else { return None };
+            *vector = Some(whole).filter(|_| path.single() == Some(at))?;
             let own = definitions.get(*vector)?.result_type()?;
             if own != ty {
                 return None;
             }
         }
-        let set = call.word(2)?;
+        let (set, _) = call.extended()?;
         if *operands.get_or_insert((set, vectors)) != (set, vectors) {
             return None;
         }
@@ -83,11 +82,7 @@ fn drop_unused(module: &mut Module, at: usize) -> Result<()> {
     let body = &module.functions[at].body;
     let mut uses = HashSet::new();
     for i in body.iter() {
-        ids(&i, &definitions, |word, role| {
-            if role == Role::Operand {
-                uses.extend(i.word(word));
-            }
-        })?;
+        operand_ids(&i, &definitions, |id| _ = uses.insert(id))?;
     }
     let mut new = Stream::default();
     for i in body.iter() {

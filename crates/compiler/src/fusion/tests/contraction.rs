@@ -1,13 +1,16 @@
 //! Contraction: products of one launch and sums of another stay apart, and so do launches that a compiler would
 //! calculate differently together.
 
+use kiln_spirv::edit::{Instruction, View};
+
 use super::*;
 
 /// Returns the module without the mode that forbids contraction.
 fn contracting(bytes: &[u8]) -> Module {
     let mut module = Module::parse(bytes).unwrap();
     let mode = rspirv::spirv::ExecutionMode::ContractionOff as u32;
-    module.section_mut(Section::ExecutionModes).retain(|i| i.word(1) != Some(mode));
+    let is_mode = |i: &Instruction<'_>| matches!(i.view(), View::ExecutionMode { mode: own, .. } if own == mode);
+    module.section_mut(Section::ExecutionModes).retain(|i| !is_mode(i));
     module
 }
 

@@ -1,5 +1,7 @@
 //! Contents of memories that become private, and contents that still reach memory.
 
+use kiln_spirv::edit::View;
+
 use super::*;
 use crate::fusion::private_legality::Promotion;
 
@@ -16,16 +18,16 @@ fn judged(bytes: &[u8], plan: &Plan, memory: u32) -> Result<Promotion, String> {
 fn traffic(bytes: &[u8], plan: &Plan) -> (usize, usize) {
     let (fused, _) = fused(bytes, plan);
     let definitions = fused.module.definitions();
-    let is_global = |pointer: Option<u32>| {
-        let ty = pointer.and_then(|pointer| definitions.type_of(pointer));
-        ty.and_then(|ty| ty.word(1)) == Some(StorageClass::CrossWorkgroup as u32)
+    let is_global = |pointer: u32| {
+        let ty = definitions.type_of(pointer);
+        ty.and_then(|ty| ty.storage_class()) == Some(StorageClass::CrossWorkgroup as u32)
     };
     let body = fused.module.functions.iter().flat_map(|function| function.body.iter());
     let (mut loads, mut stores) = (0, 0);
     for i in body {
-        match i.op() {
-            Some(Op::Load) if is_global(i.word(2)) => loads += 1,
-            Some(Op::Store) if is_global(i.word(0)) => stores += 1,
+        match i.view() {
+            View::Load { pointer, .. } if is_global(pointer) => loads += 1,
+            View::Store { pointer, .. } if is_global(pointer) => stores += 1,
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Kernels that compilers seldom produce, such as those with decorations that are given by groups of ids.
 
-use kiln_spirv::edit::Stream;
+use kiln_spirv::edit::{Stream, View};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
@@ -42,8 +42,9 @@ fn in_groups(bytes: &[u8], is_selected: impl Fn(Option<Decoration>) -> bool) -> 
     let mut annotations = Stream::default();
     for i in module.section(Section::Annotations).iter() {
         assert_eq!(i.op(), Some(Op::Decorate));
-        if is_selected(Decoration::from_u32(i.word(1).unwrap())) {
-            targets_of.entry(i.words_from(1).collect()).or_default().push(i.word(0).unwrap());
+        let View::Decorate { target, decoration, .. } = i.view() else { panic!("{i:?}") };
+        if is_selected(Decoration::from_u32(decoration)) {
+            targets_of.entry(i.words_from(1).collect()).or_default().push(target);
         } else {
             annotations.push_instruction(&i);
         }
@@ -176,7 +177,8 @@ fn execution_modes_of_several_widths_are_kept() {
     let with = |widths: &[u32]| {
         let bytes = kernel(|_| {});
         let mut module = Module::parse(bytes.as_slice()).unwrap();
-        let entry = module.section(Section::EntryPoints).iter().next().unwrap().word(1).unwrap();
+        let entries = module.section(Section::EntryPoints).iter();
+        let (entry, _) = entries.into_iter().find_map(|i| i.entry_point()).unwrap();
         let modes = module.section_mut(Section::ExecutionModes);
         for &width in widths {
             modes.push(Op::ExecutionMode, [entry, ExecutionMode::RoundingModeRTE as u32, width]);
@@ -190,7 +192,12 @@ fn execution_modes_of_several_widths_are_kept() {
         .fused
         .unwrap();
     let modes = both.module.section(Section::ExecutionModes).iter();
-    let widths: Vec<_> = modes.filter_map(|mode| mode.word(2)).collect();
+    let widths: Vec<_> = modes
+        .filter_map(|mode| match mode.view() {
+            View::ExecutionMode { parameters, .. } => parameters.get(0),
+            _ => None,
+        })
+        .collect();
     assert_eq!(widths, [32, 64]);
     plan.modules = vec![[0; 32], [1; 32]];
     plan.slots[1].module = 1;

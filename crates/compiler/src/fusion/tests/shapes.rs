@@ -55,8 +55,8 @@ fn values_of_unknown_meaning_are_refused() {
     let annotations = module.section_mut(Section::Annotations);
     let (built_in, size) = (Decoration::BuiltIn as u32, BuiltIn::GlobalSize as u32);
     let decoration = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
-    let variable = decoration.word(0);
-    annotations.retain(|i| i.word(0) != variable);
+    let variable = decoration.target();
+    annotations.retain(|i| i.target() != variable);
     let outcome =
         fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE, FusionForm::Direct)
             .unwrap();

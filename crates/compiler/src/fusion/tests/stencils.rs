@@ -2,6 +2,8 @@
 
 use rspirv::spirv::{FunctionControl, Op};
 
+use kiln_spirv::edit::View;
+
 use super::*;
 use crate::analysis::declaration::Declaration;
 use crate::transform::merge::set_control;
@@ -38,13 +40,12 @@ fn functions_take_no_vectors_of_three_for_drivers_that_pass_them_wrongly() {
         let fused = outcome.fused.unwrap();
         valid(&fused);
         let definitions = fused.module.definitions();
-        let has_three = |ty: u32| {
-            let defined = definitions.get(ty).unwrap();
-            defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3)
-        };
+        let has_three =
+            |ty: u32| definitions.get(ty).unwrap().vector().is_some_and(|(_, count)| count == 3);
         let parameters = |function: &kiln_spirv::edit::Function| {
             let head = function.body.iter().find(|i| i.op() == Some(Op::Function)).unwrap();
-            let is_separate = head.word(2) == Some(FunctionControl::DONT_INLINE.bits());
+            let View::Function { control, .. } = head.view() else { panic!("{head:?}") };
+            let is_separate = control == FunctionControl::DONT_INLINE.bits();
             is_separate.then(|| Declaration::of(&function.body).parameters)
         };
         let mut parameters = fused.module.functions.iter().filter_map(parameters).flatten();
