@@ -2,32 +2,33 @@
 
 use kiln_spirv::Result;
 use kiln_spirv::edit::Context as _;
-use kiln_spirv::edit::{ExtendedSet, Instruction};
+use kiln_spirv::edit::{Class, ExtendedSet, Instruction, Row, View};
 use rspirv::spirv::{Decoration, FPRoundingMode, Op, StorageClass};
 
 use super::constants::{Place, lane_of_bool, signed_literal};
 use super::function::{Body, initializer};
 use super::types::{Lanes, Scalar, Space, Type};
-use super::{malformed, operand, unsupported};
+use super::{damaged, malformed, typed, unsupported};
+
+/// Returns whether an instruction has no text.
+fn is_silent(instruction: &Instruction<'_>) -> bool {
+    instruction.class().is_some_and(Class::is_note) || instruction.op() == Some(Op::AssumeTrueKHR)
+}
 
 impl<'m> Body<'_, 'm> {
     /// Translates an instruction that neither begins nor ends a block.
     pub(super) fn instruction(&mut self, instruction: &Instruction<'m>) -> Result<()> {
         let Some(op) = instruction.op() else { return Err(unsupported(instruction.name())) };
+        if instruction.row().is_some() && instruction.view() == View::Unknown {
+            return Err(damaged(instruction));
+        }
         match op {
             // These instructions inform optimizers and debuggers only. Variables are already declared.
-            Op::Nop
-            | Op::Line
-            | Op::NoLine
-            | Op::LoopMerge
-            | Op::SelectionMerge
-            | Op::LifetimeStart
-            | Op::LifetimeStop
-            | Op::AssumeTrueKHR => Ok(()),
+            _ if is_silent(instruction) => Ok(()),
             Op::Variable | Op::UntypedVariableKHR => match initializer(instruction) {
                 Some(initializer) => {
-                    let (name, value) =
-                        (self.name(operand(instruction, 1)?), self.value(initializer)?);
+                    let (_, id) = typed(instruction)?;
+                    let (name, value) = (self.name(id), self.value(initializer)?);
                     self.line(&format!("{name} = {value};"));
                     Ok(())
                 }
@@ -35,7 +36,7 @@ impl<'m> Body<'_, 'm> {
             },
             Op::FunctionCall => self.call(instruction),
             Op::ExtInst => {
-                let import = operand(instruction, 2)?;
+                let (import, _) = instruction.extended().ok_or_else(|| damaged(instruction))?;
                 match self.emitter.definitions.extended_set(import) {
                     ExtendedSet::OpenClStd => self.extended(instruction),
                     ExtendedSet::DebugInfo
@@ -45,7 +46,7 @@ impl<'m> Body<'_, 'm> {
                 }
             }
             _ if self.image(op, instruction)? => Ok(()),
-            _ if self.memory(op, instruction)? || self.synchronization(op, instruction)? => Ok(()),
+            _ if self.memory(instruction)? || self.synchronization(op, instruction)? => Ok(()),
             _ if self.asynchronous(op, instruction)? => Ok(()),
             _ if self.collective(op, instruction)? => Ok(()),
             _ => {
@@ -67,21 +68,20 @@ impl<'m> Body<'_, 'm> {
     /// Translates an instruction that takes several statements, or writes parts of its result. Returns whether
     /// the instruction is one.
     fn composite(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
-        let (ty, id) = (operand(instruction, 0)?, operand(instruction, 1)?);
-        let word = |index| operand(instruction, index);
+        let (ty, id) = typed(instruction)?;
         let name = self.name(id);
-        match op {
-            Op::CompositeInsert => {
-                let (object, composite) = (self.value(word(2)?)?, self.value(word(3)?)?);
+        match instruction.view() {
+            View::Insert { part, whole, path } => {
+                let (object, composite) = (self.value(part)?, self.value(whole)?);
                 self.assign(id, ty, &composite)?;
-                let path: Vec<_> = instruction.words_from(4).collect();
+                let path: Vec<_> = path.iter().collect();
                 let (place, is_bool) = self.member(&name, ty, &path)?;
                 let object = if is_bool { lane_of_bool(&object) } else { object };
                 self.line(&format!("{place} = {object};"));
             }
-            Op::VectorInsertDynamic => {
-                let (vector, object) = (self.value(word(2)?)?, self.value(word(3)?)?);
-                let index = self.value(word(4)?)?;
+            View::InsertDynamic { vector, part, index } => {
+                let (vector, object) = (self.value(vector)?, self.value(part)?);
+                let index = self.value(index)?;
                 self.assign(id, ty, &vector)?;
                 let lanes = self.emitter.lanes(ty)?;
                 let object =
@@ -89,16 +89,16 @@ impl<'m> Body<'_, 'm> {
                 let (lane, last) = (lane_name(lanes), last_place(lanes));
                 self.line(&format!("((private {lane} *)&{name})[{index} & {last}] = {object};"));
             }
-            Op::VectorExtractDynamic => {
-                let index = self.value(word(3)?)?;
+            View::ExtractDynamic { vector, index } => {
+                let index = self.value(index)?;
                 // In OpenCL C, the function has a result even for a dimension that does not exist. SPIR-V's
                 // vector loses it, but the call emitted here restores it.
-                if let Some(function) = self.function_of_dimensions(word(2)?) {
+                if let Some(function) = self.function_of_dimensions(vector) {
                     self.assign(id, ty, &format!("{function}({index})"))?;
                     return Ok(true);
                 }
-                let vector_ty = self.emitter.type_of(word(2)?)?;
-                let vector = self.value(word(2)?)?;
+                let vector_ty = self.emitter.type_of(vector)?;
+                let vector = self.value(vector)?;
                 let lanes = self.emitter.lanes(vector_ty)?;
                 let (lane, last) = (lane_name(lanes), last_place(lanes));
                 self.assign(id, ty, "0")?;
@@ -107,20 +107,20 @@ impl<'m> Body<'_, 'm> {
                      {name} = ((private {lane} *)&of_{name})[{index} & {last}]; }}"
                 ));
             }
-            Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended => {
-                let lanes = self.emitter.lanes(self.emitter.type_of(word(2)?)?)?;
+            View::Binary { left, right } if instruction.class() == Some(Class::TwoResults) => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(left)?)?;
                 if lanes.is_vector() || lanes.width() < 32 || lanes.is_odd() {
                     return Err(unsupported(format!("Op{op:?} of {lanes}")));
                 }
-                let (a, b) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                let (a, b) = (self.value(left)?, self.value(right)?);
                 let (low, high) = match op {
                     Op::IAddCarry => (format!("{a} + {b}"), format!("{a} + {b} < {a}")),
                     Op::ISubBorrow => (format!("{a} - {b}"), format!("{a} < {b}")),
                     Op::UMulExtended => (format!("{a} * {b}"), format!("mul_hi({a}, {b})")),
                     _ => {
-                        let (a, b) = (self.signed(word(2)?)?, self.signed(word(3)?)?);
+                        let (a, b) = (self.signed(left)?, self.signed(right)?);
                         let high = format!("as_{lanes}(mul_hi({a}, {b}))");
-                        (self.infix("*", &[word(2)?, word(3)?])?, high)
+                        (self.infix("*", &[left, right])?, high)
                     }
                 };
                 let text = self.emitter.composite(ty, &[low, high], Place::Expression)?;
@@ -148,7 +148,9 @@ impl<'m> Body<'_, 'm> {
                 }
                 Type::Struct => {
                     text += &format!(".m{index}");
-                    ty = operand(&self.emitter.definition(ty)?, index as usize + 1)?;
+                    let whole = self.emitter.definition(ty)?;
+                    let member = whole.members().nth(index as usize);
+                    ty = member.ok_or_else(|| damaged(&whole))?;
                 }
                 _ => return Err(malformed("the path to a member")),
             }
@@ -396,19 +398,7 @@ impl<'m> Body<'_, 'm> {
 
     fn conversion(&mut self, op: Op, ty: u32, id: u32, operands: &[u32]) -> Result<Option<String>> {
         let &[value] = operands else { return Ok(None) };
-        let is_numeric = matches!(
-            op,
-            Op::ConvertFToU
-                | Op::ConvertFToS
-                | Op::ConvertSToF
-                | Op::ConvertUToF
-                | Op::UConvert
-                | Op::SConvert
-                | Op::FConvert
-                | Op::SatConvertSToU
-                | Op::SatConvertUToS
-        );
-        if !is_numeric {
+        if Row::of(op).is_none_or(|row| row.class != Class::Conversion) {
             return Ok(None);
         }
         let (from, to) =
@@ -446,10 +436,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn comparison(&mut self, op: Op, operands: &[u32]) -> Result<Option<String>> {
-        let signed = matches!(
-            op,
-            Op::SGreaterThan | Op::SGreaterThanEqual | Op::SLessThan | Op::SLessThanEqual
-        );
+        let signed = Row::of(op).is_some_and(|row| row.class == Class::Signed);
         // An unordered comparison is true where the opposite ordered one is false.
         let (symbol, negated) = match op {
             Op::IEqual | Op::FOrdEqual | Op::PtrEqual => ("==", false),

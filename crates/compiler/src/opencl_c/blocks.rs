@@ -10,12 +10,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::{Function, Instruction};
+use kiln_spirv::edit::{Cases, Class, Function, Instruction, View};
 use rspirv::spirv::Op;
 
 use super::function::Body;
 use super::types::{Lanes, Scalar};
-use super::{malformed, operand};
+use super::{damaged, malformed, typed};
 
 /// A block of a function.
 struct Block<'m> {
@@ -33,7 +33,10 @@ impl<'m> Block<'m> {
         let mut blocks = Vec::<Self>::new();
         for instruction in function.body.iter() {
             match instruction.op() {
-                Some(Op::Label) => blocks.push(Self::new(operand(&instruction, 0)?)),
+                Some(Op::Label) => {
+                    let label = instruction.result().ok_or_else(|| damaged(&instruction))?;
+                    blocks.push(Self::new(label));
+                }
                 Some(Op::Function | Op::FunctionParameter) => {}
                 Some(Op::FunctionEnd) => break,
                 _ => {
@@ -55,14 +58,14 @@ impl<'m> Block<'m> {
             self.instructions.push(instruction);
             return Ok(());
         }
-        let known = self.phis.len();
-        self.phis.push((operand(&instruction, 1)?, operand(&instruction, 0)?));
-        let pairs: Vec<_> = instruction.words_from(2).collect();
-        for pair in pairs.chunks_exact(2) {
-            let values = self.values.entry(pair[1]).or_default();
+        let View::Phi { pairs } = instruction.view() else { return Err(damaged(&instruction)) };
+        let (known, (ty, id)) = (self.phis.len(), typed(&instruction)?);
+        self.phis.push((id, ty));
+        for (value, from) in pairs.iter() {
+            let values = self.values.entry(from).or_default();
             // If a phi lists a predecessor twice, its first value is used.
             if values.len() == known {
-                values.push(pair[0]);
+                values.push(value);
             }
         }
         Ok(())
@@ -135,15 +138,13 @@ impl<'m> Body<'_, 'm> {
         instruction: &Instruction<'_>,
         edges: &mut Edges<'_, 'm>,
     ) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        match instruction.op() {
-            Some(Op::Branch) => {
-                let text = self.edge(word(0)?, edges, "    ", false)?;
+        match instruction.view() {
+            View::Branch { target } => {
+                let text = self.edge(target, edges, "    ", false)?;
                 self.text += &text;
             }
-            Some(Op::BranchConditional) => {
-                let condition = self.value(word(0)?)?;
-                let (yes, no) = (word(1)?, word(2)?);
+            View::BranchIf { condition, yes, no, .. } => {
+                let condition = self.value(condition)?;
                 // A branch to the next block needs no jump, so the `if` takes the other branch.
                 let (condition, taken, other) = if Some(yes) == edges.next && yes != no {
                     (format!("!{condition}"), no, yes)
@@ -158,37 +159,42 @@ impl<'m> Body<'_, 'm> {
                 let text = self.edge(other, edges, "    ", false)?;
                 self.text += &text;
             }
-            Some(Op::Switch) => self.switch(instruction, edges)?,
-            Some(Op::Return) => self.text += "    return;\n",
-            Some(Op::ReturnValue) => {
-                let value = self.value(word(0)?)?;
+            View::Switch { selector, default, cases } => {
+                self.switch(selector, default, cases, edges)?;
+            }
+            View::Return { value } => {
+                let value = self.value(value)?;
                 let _ = writeln!(self.text, "    return {value};");
             }
-            Some(Op::Unreachable) => self.text += "    __builtin_unreachable();\n",
-            _ => return Ok(false),
+            _ => match instruction.op() {
+                Some(Op::Return) => self.text += "    return;\n",
+                Some(Op::Unreachable) => self.text += "    __builtin_unreachable();\n",
+                _ if instruction.class() == Some(Class::Branch) => {
+                    return Err(damaged(instruction));
+                }
+                _ => return Ok(false),
+            },
         }
         Ok(true)
     }
 
-    fn switch(&mut self, instruction: &Instruction<'_>, edges: &mut Edges<'_, 'm>) -> Result<()> {
-        let selector = operand(instruction, 0)?;
+    fn switch(
+        &mut self,
+        selector: u32,
+        default: u32,
+        literals: Cases<'_>,
+        edges: &mut Edges<'_, 'm>,
+    ) -> Result<()> {
         let lanes = self.emitter.lanes(self.emitter.type_of(selector)?)?;
         let Lanes { scalar: Scalar::Int(width), count: 1 } = lanes else {
             return Err(malformed("OpSwitch"));
         };
         let value = self.value(selector)?;
         let _ = writeln!(self.text, "    switch ({value}) {{");
-        let default = operand(instruction, 1)?;
         // Cases with the same target share one edge.
         let mut cases = Vec::<(u32, String)>::new();
         let mut positions = HashMap::<u32, usize>::new();
-        let words: Vec<_> = instruction.words_from(2).collect();
-        for case in words.chunks_exact(if width > 32 { 3 } else { 2 }) {
-            let (literal, target) = match *case {
-                [low, high, target] => (u64::from(high) << 32 | u64::from(low), target),
-                [literal, target] => (u64::from(literal), target),
-                _ => return Err(malformed("OpSwitch")),
-            };
+        for (literal, target) in literals.iter(if width > 32 { 2 } else { 1 }) {
             // Narrow literals may be sign-extended.
             let literal = match width {
                 64 => format!("{literal}ul"),

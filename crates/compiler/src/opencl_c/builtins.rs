@@ -1,13 +1,13 @@
 //! Work-item functions, and the extended instructions of OpenCL.std.
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::Instruction;
-use rspirv::spirv::{BuiltIn, Decoration, FPRoundingMode, Op, OpenclStd100Op as Std};
+use kiln_spirv::edit::{Instruction, View};
+use rspirv::spirv::{BuiltIn, Decoration, FPRoundingMode, OpenclStd100Op as Std};
 
 use super::arithmetic::unsigned;
 use super::function::Body;
 use super::types::{Lanes, Scalar, Type};
-use super::{Emitter, malformed, operand, unsupported};
+use super::{Emitter, damaged, malformed, typed, unsupported};
 
 /// Returns the work-item function that yields one dimension of a built-in value.
 fn function_of(built_in: BuiltIn) -> Option<&'static str> {
@@ -72,8 +72,8 @@ impl Body<'_, '_> {
     /// variable.
     pub(super) fn function_of_dimensions(&self, vector: u32) -> Option<&'static str> {
         let load = self.emitter.definition(vector).ok()?;
-        let variable = load.word(2).filter(|_| load.op() == Some(Op::Load))?;
-        function_of(self.built_in(variable)?)
+        let View::Load { pointer, .. } = load.view() else { return None };
+        function_of(self.built_in(pointer)?)
     }
 
     fn built_in(&self, variable: u32) -> Option<BuiltIn> {
@@ -82,12 +82,14 @@ impl Body<'_, '_> {
     }
 
     pub(super) fn extended(&mut self, instruction: &Instruction<'_>) -> Result<()> {
-        let (ty, id, number) =
-            (operand(instruction, 0)?, operand(instruction, 1)?, operand(instruction, 3)?);
+        let (ty, id) = typed(instruction)?;
+        let View::ExtInst { function: number, operands, .. } = instruction.view() else {
+            return Err(damaged(instruction));
+        };
         let Some(std) = Std::from_u32(number) else {
             return Err(unsupported(format!("instruction {number} of OpenCL.std")));
         };
-        let operands: Vec<_> = instruction.words_from(4).collect();
+        let operands: Vec<_> = operands.iter().collect();
         let types = operands.iter().filter_map(|&id| self.emitter.type_of(id).ok());
         for ty in types.chain([ty]) {
             if let Ok(lanes) = self.emitter.lanes(ty)

@@ -2,13 +2,13 @@
 //!
 //! Functions of work-groups are part of OpenCL C 2.0, functions of subgroups belong to extensions.
 
-use kiln_spirv::edit::Instruction;
+use kiln_spirv::edit::{Instruction, View};
 use kiln_spirv::{Demand, Result};
 use rspirv::spirv::{GroupOperation, Op, Scope};
 
 use super::function::Body;
 use super::types::{Lanes, Scalar};
-use super::{malformed, operand, unsupported};
+use super::{damaged, malformed, typed, unsupported};
 
 /// Interpretation of the operand of a reduction or scan.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,18 +45,24 @@ fn reduction(op: Op) -> Option<(&'static str, Sign)> {
 impl Body<'_, '_> {
     /// Translates an instruction that a group executes together. Returns whether the instruction is one.
     pub(super) fn collective(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
-        let word = |index| operand(instruction, index);
         let is_non_uniform = format!("{op:?}").starts_with("GroupNonUniform");
         if let Some((name, sign)) = reduction(op) {
-            let group = self.group(word(2)?)?;
-            let value = match sign {
-                Sign::Signed => self.signed(word(4)?)?,
-                Sign::AsIs => self.value(word(4)?)?,
+            let (scope, operation, operand, cluster) = match instruction.view() {
+                View::GroupReduce { scope, operation, value } => (scope, operation, value, None),
+                View::GroupCluster { scope, operation, value, cluster } => {
+                    (scope, operation, value, cluster)
+                }
+                _ => return Err(damaged(instruction)),
             };
-            let lanes = self.emitter.lanes(self.emitter.type_of(word(4)?)?)?;
+            let group = self.group(scope)?;
+            let value = match sign {
+                Sign::Signed => self.signed(operand)?,
+                Sign::AsIs => self.value(operand)?,
+            };
+            let lanes = self.emitter.lanes(self.emitter.type_of(operand)?)?;
             check_operand(op, lanes)?;
             let value = if lanes.scalar == Scalar::Bool { format!("(int){value}") } else { value };
-            let (non_uniform, operation) = (is_non_uniform, GroupOperation::from_u32(word(3)?));
+            let (non_uniform, operation) = (is_non_uniform, GroupOperation::from_u32(operation));
             let middle = if non_uniform { "non_uniform_" } else { "" };
             let text = match operation {
                 Some(GroupOperation::Reduce) => format!("{group}_{middle}reduce_{name}({value})"),
@@ -67,7 +73,7 @@ impl Body<'_, '_> {
                     format!("{group}_{middle}scan_exclusive_{name}({value})")
                 }
                 Some(GroupOperation::ClusteredReduce) if non_uniform => {
-                    let size = self.value(word(5)?)?;
+                    let size = self.value(cluster.ok_or_else(|| damaged(instruction))?)?;
                     format!("{group}_clustered_reduce_{name}({value}, {size})")
                 }
                 _ => return Err(unsupported(format!("Op{op:?} of {operation:?}"))),
@@ -75,70 +81,62 @@ impl Body<'_, '_> {
             self.assign_from(instruction, lanes, sign, &text)?;
             return Ok(true);
         }
-        match op {
-            Op::GroupAll | Op::GroupAny => {
-                let group = self.group(word(2)?)?;
+        let text = match (op, instruction.view()) {
+            (Op::GroupAll | Op::GroupAny, View::GroupVote { scope, value }) => {
+                let group = self.group(scope)?;
                 let name = if op == Op::GroupAll { "all" } else { "any" };
-                let text = format!("{group}_{name}((int){}) != 0", self.value(word(3)?)?);
-                self.assign(word(1)?, word(0)?, &text)?;
+                format!("{group}_{name}((int){}) != 0", self.value(value)?)
             }
-            Op::GroupBroadcast => self.broadcast(instruction)?,
-            Op::GroupNonUniformElect => {
-                let group = self.group(word(2)?)?;
-                self.assign(word(1)?, word(0)?, &format!("{group}_elect() != 0"))?;
+            (Op::GroupBroadcast, View::GroupBroadcast { scope, value, index }) => {
+                self.broadcast(scope, value, index)?
             }
-            Op::GroupNonUniformAll | Op::GroupNonUniformAny => {
-                let group = self.group(word(2)?)?;
-                let name = if op == Op::GroupNonUniformAll { "all" } else { "any" };
-                let value = self.value(word(3)?)?;
-                let text = format!("{group}_non_uniform_{name}((int){value}) != 0");
-                self.assign(word(1)?, word(0)?, &text)?;
+            (_, View::GroupElect { scope }) => format!("{}_elect() != 0", self.group(scope)?),
+            (_, View::GroupVote { scope, value }) => {
+                let (group, value) = (self.group(scope)?, self.value(value)?);
+                match op {
+                    Op::GroupNonUniformAll => {
+                        format!("{group}_non_uniform_all((int){value}) != 0")
+                    }
+                    Op::GroupNonUniformAny => {
+                        format!("{group}_non_uniform_any((int){value}) != 0")
+                    }
+                    Op::GroupNonUniformAllEqual => {
+                        format!("{group}_non_uniform_all_equal({value}) != 0")
+                    }
+                    Op::GroupNonUniformBallot => format!("{group}_ballot((int){value})"),
+                    Op::GroupNonUniformBroadcastFirst => {
+                        format!("{group}_broadcast_first({value})")
+                    }
+                    _ => return Ok(false),
+                }
             }
-            Op::GroupNonUniformAllEqual => {
-                let (group, value) = (self.group(word(2)?)?, self.value(word(3)?)?);
-                let text = format!("{group}_non_uniform_all_equal({value}) != 0");
-                self.assign(word(1)?, word(0)?, &text)?;
-            }
-            Op::GroupNonUniformBallot => {
-                let (group, value) = (self.group(word(2)?)?, self.value(word(3)?)?);
-                self.assign(word(1)?, word(0)?, &format!("{group}_ballot((int){value})"))?;
-            }
-            Op::GroupNonUniformBroadcastFirst => {
-                let (group, value) = (self.group(word(2)?)?, self.value(word(3)?)?);
-                self.assign(word(1)?, word(0)?, &format!("{group}_broadcast_first({value})"))?;
-            }
-            Op::GroupNonUniformBroadcast
-            | Op::GroupNonUniformShuffle
-            | Op::GroupNonUniformShuffleXor
-            | Op::GroupNonUniformShuffleUp
-            | Op::GroupNonUniformShuffleDown => {
+            (_, View::GroupBroadcast { scope, value, index }) => {
                 let name = match op {
                     Op::GroupNonUniformBroadcast => "non_uniform_broadcast",
                     Op::GroupNonUniformShuffle => "shuffle",
                     Op::GroupNonUniformShuffleXor => "shuffle_xor",
                     Op::GroupNonUniformShuffleUp => "shuffle_up",
-                    _ => "shuffle_down",
+                    Op::GroupNonUniformShuffleDown => "shuffle_down",
+                    _ => return Ok(false),
                 };
-                let group = self.group(word(2)?)?;
-                let text = self.function(&format!("{group}_{name}"), &[word(3)?, word(4)?])?;
-                self.assign(word(1)?, word(0)?, &text)?;
+                let group = self.group(scope)?;
+                self.function(&format!("{group}_{name}"), &[value, index])?
             }
-            Op::SubgroupShuffleINTEL | Op::SubgroupShuffleXorINTEL => {
+            (_, View::SubgroupShuffle { value, index }) => {
                 let xor = if op == Op::SubgroupShuffleXorINTEL { "_xor" } else { "" };
                 self.need_subgroups();
-                let name = format!("intel_sub_group_shuffle{xor}");
-                let text = self.function(&name, &[word(2)?, word(3)?])?;
-                self.assign(word(1)?, word(0)?, &text)?;
+                self.function(&format!("intel_sub_group_shuffle{xor}"), &[value, index])?
             }
-            Op::SubgroupShuffleDownINTEL | Op::SubgroupShuffleUpINTEL => {
+            (_, View::SubgroupShift { current, next, delta }) => {
                 let down = if op == Op::SubgroupShuffleDownINTEL { "down" } else { "up" };
                 self.need_subgroups();
                 let name = format!("intel_sub_group_shuffle_{down}");
-                let text = self.function(&name, &[word(2)?, word(3)?, word(4)?])?;
-                self.assign(word(1)?, word(0)?, &text)?;
+                self.function(&name, &[current, next, delta])?
             }
             _ => return Ok(false),
-        }
+        };
+        let (ty, id) = typed(instruction)?;
+        self.assign(id, ty, &text)?;
         Ok(true)
     }
 
@@ -162,9 +160,8 @@ impl Body<'_, '_> {
         self.emitter.demands.insert(Demand::Subgroups);
     }
 
-    fn broadcast(&mut self, instruction: &Instruction<'_>) -> Result<()> {
-        let word = |index| operand(instruction, index);
-        let (group, value, from) = (self.group(word(2)?)?, word(3)?, word(4)?);
+    fn broadcast(&mut self, scope: u32, value: u32, from: u32) -> Result<String> {
+        let group = self.group(scope)?;
         let lanes = self.emitter.lanes(self.emitter.type_of(from)?)?;
         let (value, from) = (self.value(value)?, self.value(from)?);
         let ids: Vec<_> = match lanes.count {
@@ -172,8 +169,7 @@ impl Body<'_, '_> {
             count @ (2 | 3) => (0..count).map(|at| format!("({from}).s{at}")).collect(),
             _ => return Err(malformed("OpGroupBroadcast")),
         };
-        let text = format!("{group}_broadcast({value}, {})", ids.join(", "));
-        self.assign(word(1)?, word(0)?, &text)
+        Ok(format!("{group}_broadcast({value}, {})", ids.join(", ")))
     }
 
     /// Assigns the result of a reduction or scan, which has the type of its operand.
@@ -184,7 +180,7 @@ impl Body<'_, '_> {
         sign: Sign,
         text: &str,
     ) -> Result<()> {
-        let (ty, id) = (operand(instruction, 0)?, operand(instruction, 1)?);
+        let (ty, id) = typed(instruction)?;
         let text = match (sign, lanes.scalar) {
             (Sign::Signed, _) => format!("as_{lanes}({text})"),
             (_, Scalar::Bool) => format!("{text} != 0"),

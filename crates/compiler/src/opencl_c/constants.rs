@@ -1,11 +1,11 @@
 //! Constants, as literals and initializers.
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::{Instruction, Section};
+use kiln_spirv::edit::{Class, Instruction, Section, View};
 use rspirv::spirv::Op;
 
 use super::types::{Lanes, Scalar, Space, Type};
-use super::{Emitter, malformed, operand, unsupported};
+use super::{Emitter, damaged, malformed, unsupported};
 
 /// The context in which a constant is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Emitter<'_> {
             }
             Some(Op::ConstantNull | Op::Undef) => self.null(ty, place)?,
             Some(Op::ConstantComposite | Op::SpecConstantComposite) => {
-                let parts: Vec<_> = constant.words_from(2).collect();
+                let parts: Vec<_> = constant.parts().collect();
                 let is_bools = matches!(self.ty(ty)?, Type::Vector { .. })
                     && self.lanes(ty)?.scalar == Scalar::Bool;
                 let inner = match self.ty(ty)? {
@@ -189,10 +189,14 @@ impl Emitter<'_> {
             Some(Op::ConstantFalse | Op::SpecConstantFalse | Op::ConstantNull) => 0,
             Some(Op::Constant | Op::SpecConstant) => self.bits(id, constant, self.lanes(ty)?)?,
             Some(Op::SpecConstantOp) => {
-                let Some(op) = Op::from_u32(operand(constant, 2)?) else { return Ok(None) };
-                let values = constant.words_from(3).map(|id| self.integers.get(&id).copied());
+                let View::SpecConstantOp { operation, operands } = constant.view() else {
+                    return Err(damaged(constant));
+                };
+                let Some(op) = Op::from_u32(operation) else { return Ok(None) };
+                let values = operands.iter().map(|id| self.integers.get(&id).copied());
                 let Some(values) = values.collect::<Option<Vec<_>>>() else { return Ok(None) };
-                let operand_width = match self.lanes(self.type_of(operand(constant, 3)?)?)?.scalar {
+                let first = operands.get(0).ok_or_else(|| damaged(constant))?;
+                let operand_width = match self.lanes(self.type_of(first)?)?.scalar {
                     Scalar::Int(width) => width,
                     _ => 1,
                 };
@@ -211,31 +215,15 @@ impl Emitter<'_> {
         if let Some(&bits) = self.specialized.get(&id) {
             return Ok(truncate(bits, lanes.bits()));
         }
-        let low = u64::from(operand(constant, 2)?);
-        let high = if lanes.bits() > 32 { u64::from(operand(constant, 3)?) } else { 0 };
-        Ok(truncate(high << 32 | low, lanes.bits()))
+        let View::Constant { bits } = constant.view() else { return Err(damaged(constant)) };
+        let is_complete = bits.len() > 1 || lanes.bits() <= 32;
+        let bits = bits.number().filter(|_| is_complete).ok_or_else(|| damaged(constant))?;
+        Ok(truncate(bits, lanes.bits()))
     }
 }
 
 fn is_constant(definition: &Instruction<'_>) -> bool {
-    matches!(
-        definition.op(),
-        Some(
-            Op::Undef
-                | Op::ConstantTrue
-                | Op::ConstantFalse
-                | Op::Constant
-                | Op::ConstantComposite
-                | Op::ConstantNull
-                | Op::ConstantSampler
-                | Op::ConstantPipeStorage
-                | Op::SpecConstantTrue
-                | Op::SpecConstantFalse
-                | Op::SpecConstant
-                | Op::SpecConstantComposite
-                | Op::SpecConstantOp
-        )
-    )
+    matches!(definition.class(), Some(Class::Constant | Class::Specialized))
 }
 
 fn truncate(value: u64, width: u32) -> u64 {

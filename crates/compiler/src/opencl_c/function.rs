@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::Instruction;
+use kiln_spirv::edit::{Instruction, List, View};
 use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
 
 use super::constants::{Place, bounded};
 use super::generic::Spaces;
 use super::types::{Scalar, Space, Type};
-use super::{Emitter, malformed, operand, unsupported};
+use super::{Emitter, damaged, malformed, typed, unsupported};
 
 /// Maximum depth of nested calls. Compilers do not produce deeper ones, and following them needs a large stack.
 const MAX_DEPTH: usize = 64;
@@ -56,6 +56,17 @@ const NOINLINE_WITH_LOCAL: &str =
     "#ifndef POCL_DEVICE_ADDRESS_BITS\n__attribute__((noinline))\n#endif\nstatic";
 
 impl<'m> Emitter<'m> {
+    /// Returns the types of a function's parameters.
+    pub(super) fn function_type(&self, function: u32) -> Result<List<'m>> {
+        let function = self.definition(function)?;
+        let View::Function { ty, .. } = function.view() else { return Err(damaged(&function)) };
+        let ty = self.definition(ty)?;
+        match ty.view() {
+            View::TypeFunction { parameters, .. } => Ok(parameters),
+            _ => Err(damaged(&ty)),
+        }
+    }
+
     /// Returns the address spaces that distinguish the instance of a function for a call with these arguments.
     pub(super) fn instance_key(
         &self,
@@ -63,9 +74,9 @@ impl<'m> Emitter<'m> {
         arguments: &[u32],
         spaces: &Spaces,
     ) -> Result<Vec<Space>> {
-        let ty = self.definition(operand(&self.definition(callee)?, 3)?)?;
+        let parameters = self.function_type(callee)?;
         let mut key = Vec::new();
-        for (parameter, argument) in ty.words_from(2).zip(arguments) {
+        for (parameter, argument) in parameters.iter().zip(arguments) {
             for level in self.generic_levels(parameter)? {
                 let space = spaces.get(argument).and_then(|levels| levels.get(level)).copied();
                 let is_null = self.definition(*argument)?.op() == Some(Op::ConstantNull);
@@ -161,8 +172,11 @@ impl<'m> Emitter<'m> {
         for instruction in function.body.iter() {
             match instruction.op() {
                 Some(Op::Function) => {
-                    result = Some(operand(&instruction, 0)?);
-                    control = FunctionControl::from_bits_truncate(operand(&instruction, 2)?);
+                    let View::Function { control: flags, .. } = instruction.view() else {
+                        return Err(damaged(&instruction));
+                    };
+                    result = instruction.result_type();
+                    control = FunctionControl::from_bits_truncate(flags);
                 }
                 Some(Op::FunctionParameter) => signature.push(body.parameter(&instruction)?),
                 Some(Op::FunctionEnd) => break,
@@ -224,7 +238,7 @@ pub(super) fn prototype(name: &str, result: &str, parameters: &[String]) -> Stri
 
 impl<'m> Body<'_, 'm> {
     fn parameter(&mut self, parameter: &Instruction<'_>) -> Result<String> {
-        let (ty, id) = (operand(parameter, 0)?, operand(parameter, 1)?);
+        let (ty, id) = typed(parameter)?;
         let name = self.name(id);
         if self.is_by_value(id) {
             let Type::Pointer { pointee: Some(pointee), .. } = self.emitter.ty(ty)? else {
@@ -310,7 +324,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     pub(super) fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
-        let id = operand(variable, 1)?;
+        let (_, id) = typed(variable)?;
         let ty = self.pointee(id)?;
         if self.emitter.ty(ty)?.is_image() {
             return Ok(());
@@ -384,7 +398,7 @@ impl<'m> Body<'_, 'm> {
         let definition = self.emitter.definition(pointer)?;
         let is_named = match definition.op() {
             Some(Op::Variable | Op::UntypedVariableKHR) => {
-                let class = StorageClass::from_u32(operand(&definition, 2)?);
+                let class = variable_class(&definition).and_then(StorageClass::from_u32);
                 match class {
                     Some(StorageClass::Function) if self.emitter.is_in_function(pointer) => true,
                     Some(StorageClass::Function) => {
@@ -460,17 +474,20 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn constant_expression(&mut self, constant: &Instruction<'_>) -> Result<String> {
-        let (ty, id) = (operand(constant, 0)?, operand(constant, 1)?);
-        if constant.op() != Some(Op::SpecConstantOp) {
-            let mut parts = Vec::new();
-            for part in constant.words_from(2) {
-                parts.push(self.value(part)?);
+        let (ty, id) = typed(constant)?;
+        let (number, operands) = match constant.view() {
+            View::Composite { parts } => {
+                let mut texts = Vec::new();
+                for part in parts.iter() {
+                    texts.push(self.value(part)?);
+                }
+                return self.emitter.composite(ty, &texts, Place::Expression);
             }
-            return self.emitter.composite(ty, &parts, Place::Expression);
-        }
-        let number = operand(constant, 2)?;
+            View::SpecConstantOp { operation, operands } => (operation, operands),
+            _ => return Err(damaged(constant)),
+        };
         let op = Op::from_u32(number).ok_or_else(|| unsupported(format!("opcode {number}")))?;
-        let operands: Vec<_> = constant.words_from(3).collect();
+        let operands: Vec<_> = operands.iter().collect();
         let text = self.expression(op, ty, id, &operands)?;
         let text = text.ok_or_else(|| unsupported(format!("OpSpecConstantOp with Op{op:?}")));
         let text = bounded(text?)?;
@@ -487,8 +504,9 @@ impl<'m> Body<'_, 'm> {
     }
 
     pub(super) fn call(&mut self, call: &Instruction<'_>) -> Result<()> {
-        let (ty, id, callee) = (operand(call, 0)?, operand(call, 1)?, operand(call, 2)?);
-        let arguments: Vec<_> = call.words_from(3).collect();
+        let (ty, id) = typed(call)?;
+        let callee = call.called().ok_or_else(|| damaged(call))?;
+        let arguments: Vec<_> = call.arguments().collect();
         let key = self.emitter.instance_key(callee, &arguments, &self.spaces)?;
         let instance = self.emitter.emit_function(callee, &key, None)?;
         let function = self.emitter.functions.get(&callee);
@@ -499,7 +517,7 @@ impl<'m> Body<'_, 'm> {
         let parameters: Vec<_> = parameters.into_iter().flatten().collect();
         let mut texts = Vec::new();
         for (&argument, parameter) in arguments.iter().zip(&parameters) {
-            texts.push(if self.is_by_value(operand(parameter, 1)?) {
+            texts.push(if self.is_by_value(typed(parameter)?.1) {
                 self.target(argument)?
             } else {
                 self.value(argument)?
@@ -519,16 +537,25 @@ impl<'m> Body<'_, 'm> {
 
 /// Returns the initial value of a variable, if it has one.
 pub(super) fn initializer(variable: &Instruction<'_>) -> Option<u32> {
-    variable.word(if variable.op() == Some(Op::UntypedVariableKHR) { 4 } else { 3 })
+    match variable.view() {
+        View::Variable { initial, .. } | View::UntypedVariable { initial, .. } => initial,
+        _ => None,
+    }
+}
+
+/// Returns the storage class of a variable.
+pub(super) fn variable_class(variable: &Instruction<'_>) -> Option<u32> {
+    match variable.view() {
+        View::Variable { class, .. } | View::UntypedVariable { class, .. } => Some(class),
+        _ => None,
+    }
 }
 
 impl Emitter<'_> {
     /// Returns the type that a pointer points to.
     fn pointee(&self, pointer: u32) -> Result<u32> {
         let definition = self.definition(pointer)?;
-        if definition.op() == Some(Op::UntypedVariableKHR)
-            && let Some(ty) = definition.word(3)
-        {
+        if let View::UntypedVariable { contents: Some(ty), .. } = definition.view() {
             return Ok(ty);
         }
         match self.ty(self.type_of(pointer)?)? {

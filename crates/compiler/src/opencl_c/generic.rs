@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Function, Instruction, Section, ids};
+use kiln_spirv::edit::{Address, Function, Instruction, Section, View, operand_ids};
 use kiln_spirv::{Module, Result};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::types::Space;
-use super::{Emitter, operand, unsupported};
+use super::{Emitter, damaged, typed, unsupported};
 
 /// Address spaces of values by level: of the pointer, of the pointer that it points to, and so on.
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
@@ -40,9 +40,11 @@ struct Solver<'e, 'm> {
 
 /// Returns whether a module uses generic pointers at all.
 pub(super) fn has_generic(module: &Module) -> bool {
-    module.section(Section::Globals).iter().any(|ty| {
-        matches!(ty.op(), Some(Op::TypePointer | Op::TypeUntypedPointerKHR))
-            && ty.word(1) == Some(StorageClass::Generic as u32)
+    module.section(Section::Globals).iter().any(|ty| match ty.view() {
+        View::TypePointer { class, .. } | View::TypeUntypedPointer { class } => {
+            class == StorageClass::Generic as u32
+        }
+        _ => false,
     })
 }
 
@@ -92,41 +94,25 @@ impl<'m> Solver<'_, 'm> {
     fn add_equations(&mut self, function: &'m Function, parameters: &[Space]) -> Result<()> {
         let mut parameters = parameters.iter();
         for instruction in function.body.iter() {
-            let word = |index| operand(&instruction, index);
             let Some(op) = instruction.op() else { continue };
             self.track_generic_pointers(op, &instruction)?;
-            match op {
-                Op::Function => {
-                    self.levels(function.id, word(0)?)?;
+            let result = || instruction.result().ok_or_else(|| damaged(&instruction));
+            match instruction.view() {
+                View::Function { .. } => {
+                    self.levels(function.id, typed(&instruction)?.0)?;
                 }
-                Op::FunctionParameter => {
-                    let (ty, id) = (word(0)?, word(1)?);
-                    let nodes = self.levels(id, ty)?;
-                    for at in self.emitter.generic_levels(ty)? {
-                        if let (Some(&node), Some(&space)) = (nodes.get(at), parameters.next()) {
-                            self.set(node, space)?;
-                        }
-                    }
-                }
-                Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject | Op::Bitcast => {
-                    self.join(word(1)?, 0, word(2)?, 0)?;
-                }
-                Op::AccessChain
-                | Op::InBoundsAccessChain
-                | Op::PtrAccessChain
-                | Op::InBoundsPtrAccessChain => self.join(word(1)?, 0, word(2)?, 0)?,
-                Op::UntypedAccessChainKHR
-                | Op::UntypedInBoundsAccessChainKHR
-                | Op::UntypedPtrAccessChainKHR
-                | Op::UntypedInBoundsPtrAccessChainKHR => self.join(word(1)?, 0, word(3)?, 0)?,
-                Op::GenericCastToPtrExplicit => self.join(word(1)?, 1, word(2)?, 1)?,
-                Op::Load => self.join(word(1)?, 0, word(2)?, 1)?,
-                Op::Store => self.join(word(1)?, 0, word(0)?, 1)?,
-                Op::CopyMemory => self.join(word(0)?, 1, word(1)?, 1)?,
-                Op::CopyMemorySized => {
+                View::Chain { base, .. }
+                | View::PtrChain { base, .. }
+                | View::UntypedChain { base, .. }
+                | View::UntypedPtrChain { base, .. } => self.join(result()?, 0, base, 0)?,
+                View::CastExplicit { pointer, .. } => self.join(result()?, 1, pointer, 1)?,
+                View::Load { pointer, .. } => self.join(result()?, 0, pointer, 1)?,
+                View::Store { pointer, value, .. } => self.join(value, 0, pointer, 1)?,
+                View::CopyMemory { target, source, .. } => self.join(target, 1, source, 1)?,
+                View::CopyMemorySized { target, source, .. } => {
                     let original =
                         |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
-                    let (to, from) = (original(word(0)?), original(word(1)?));
+                    let (to, from) = (original(target), original(source));
                     if self.points_to_zeros(from)? {
                         // Null belongs to every address space.
                         continue;
@@ -136,16 +122,30 @@ impl<'m> Solver<'_, 'm> {
                     }
                     self.join(to, 1, from, 1)?;
                 }
-                Op::Phi => {
-                    for value in instruction.words_from(2).step_by(2) {
-                        self.join(word(1)?, 0, value, 0)?;
+                View::Phi { pairs } => {
+                    for (value, _) in pairs.iter() {
+                        self.join(result()?, 0, value, 0)?;
                     }
                 }
-                Op::Select => {
-                    self.join(word(1)?, 0, word(3)?, 0)?;
-                    self.join(word(1)?, 0, word(4)?, 0)?;
+                View::Select { yes, no, .. } => {
+                    self.join(result()?, 0, yes, 0)?;
+                    self.join(result()?, 0, no, 0)?;
                 }
-                Op::ReturnValue => self.join(function.id, 0, word(0)?, 0)?,
+                View::Return { value } => self.join(function.id, 0, value, 0)?,
+                View::Unary { value }
+                    if instruction.row().is_some_and(|row| row.address.is_kept()) =>
+                {
+                    self.join(result()?, 0, value, 0)?;
+                }
+                _ if op == Op::FunctionParameter => {
+                    let (ty, id) = typed(&instruction)?;
+                    let nodes = self.levels(id, ty)?;
+                    for at in self.emitter.generic_levels(ty)? {
+                        if let (Some(&node), Some(&space)) = (nodes.get(at), parameters.next()) {
+                            self.set(node, space)?;
+                        }
+                    }
+                }
                 _ => {}
             }
         }
@@ -157,10 +157,10 @@ impl<'m> Solver<'_, 'm> {
     /// A copy of memory through such a pointer is followed. Any other use would lose the address space and is
     /// refused.
     fn track_generic_pointers(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
-        let word = |index| operand(instruction, index);
         match op {
             Op::Bitcast | Op::CopyObject => {
-                let (to, from) = (word(1)?, word(2)?);
+                let (_, to) = typed(instruction)?;
+                let from = instruction.operand().ok_or_else(|| damaged(instruction))?;
                 let original = self.disguised.get(&from).copied().unwrap_or(from);
                 if self.holds_generic(original)? && !self.holds_generic(to)? {
                     self.disguised.insert(to, original);
@@ -171,8 +171,8 @@ impl<'m> Solver<'_, 'm> {
             _ if self.disguised.is_empty() => Ok(()),
             _ => {
                 let mut is_used = false;
-                ids(instruction, &self.emitter.definitions, |at, _| {
-                    is_used |= word(at).is_ok_and(|id| self.disguised.contains_key(&id));
+                operand_ids(instruction, &self.emitter.definitions, |id| {
+                    is_used |= self.disguised.contains_key(&id);
                 })?;
                 if is_used { Err(unsupported(COPIED)) } else { Ok(()) }
             }
@@ -191,9 +191,10 @@ impl<'m> Solver<'_, 'm> {
         // In malformed modules, casts may form a cycle.
         for _ in 0..MAX_CASTS {
             let definition = self.emitter.definition(pointer)?;
-            match (definition.op(), definition.word(2), definition.word(3)) {
-                (Some(Op::Bitcast | Op::CopyObject), Some(from), _) => pointer = from,
-                (Some(Op::Variable), Some(class), Some(value)) => {
+            let is_copy = definition.row().is_some_and(|row| row.address == Address::Copy);
+            match definition.view() {
+                View::Unary { value } if is_copy => pointer = value,
+                View::Variable { class, initial: Some(value) } => {
                     let value = self.emitter.definition(value)?;
                     return Ok(class == StorageClass::UniformConstant as u32
                         && value.op() == Some(Op::ConstantNull));
@@ -209,7 +210,7 @@ impl<'m> Solver<'_, 'm> {
         let calls = function.body.iter().filter(|call| call.op() == Some(Op::FunctionCall));
         let mut pending = Vec::new();
         for call in calls {
-            if !self.emitter.generic_levels(operand(&call, 0)?)?.is_empty() {
+            if !self.emitter.generic_levels(typed(&call)?.0)?.is_empty() {
                 pending.push(call);
             }
         }
@@ -217,8 +218,8 @@ impl<'m> Solver<'_, 'm> {
             let before = pending.len();
             let mut unresolved = Vec::new();
             for call in pending {
-                let arguments: Vec<_> = call.words_from(3).collect();
-                let callee = operand(&call, 2)?;
+                let arguments: Vec<_> = call.arguments().collect();
+                let callee = call.called().ok_or_else(|| damaged(&call))?;
                 let key = {
                     let mut spaces = Spaces::new();
                     for &argument in &arguments {
@@ -234,7 +235,7 @@ impl<'m> Solver<'_, 'm> {
                     continue;
                 };
                 let returns = self.emitter.emit_function(callee, &key, None)?.returns;
-                let nodes = self.nodes_of(operand(&call, 1)?)?;
+                let nodes = self.nodes_of(typed(&call)?.1)?;
                 for (node, space) in nodes.into_iter().zip(returns) {
                     self.set(node, space)?;
                 }

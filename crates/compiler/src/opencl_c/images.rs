@@ -9,15 +9,15 @@
 
 use std::collections::HashMap;
 
-use kiln_spirv::edit::{Function, Instruction};
+use kiln_spirv::edit::{Class, Function, ImageOperands, Instruction, View};
 use kiln_spirv::{Demand, Result};
 use rspirv::spirv::{
-    AccessQualifier, Dim, ImageOperands, Op, SamplerAddressingMode, SamplerFilterMode,
+    AccessQualifier, Dim, ImageOperands as Mask, Op, SamplerAddressingMode, SamplerFilterMode,
 };
 
 use super::function::Body;
 use super::types::{Lanes, Scalar, Type};
-use super::{Emitter, malformed, operand, unsupported};
+use super::{Emitter, damaged, malformed, typed, unsupported};
 
 /// Kind of an image.
 #[derive(Clone, Copy, Debug)]
@@ -60,19 +60,21 @@ impl Kind {
 impl Emitter<'_> {
     fn image_kind(&self, ty: u32) -> Result<Kind> {
         let image = self.definition(ty)?;
-        let word = |index| operand(&image, index);
-        if word(5)? != 0 {
+        let View::TypeImage { dim, depth, arrayed, multisampled, access, .. } = image.view() else {
+            return Err(damaged(&image));
+        };
+        if multisampled != 0 {
             return Err(unsupported("OpTypeImage with several samples"));
         }
-        let dim = Dim::from_u32(word(2)?).ok_or_else(|| malformed("OpTypeImage"))?;
+        let dim = Dim::from_u32(dim).ok_or_else(|| malformed("OpTypeImage"))?;
         // Without an access qualifier, an image is read-only (OpenCL SPIR-V environment).
-        let access = match image.word(8) {
+        let access = match access {
             Some(access) => {
                 AccessQualifier::from_u32(access).ok_or_else(|| malformed("OpTypeImage"))?
             }
             None => AccessQualifier::ReadOnly,
         };
-        Ok(Kind { dim, is_depth: word(3)? == 1, is_array: word(4)? == 1, access })
+        Ok(Kind { dim, is_depth: depth == 1, is_array: arrayed == 1, access })
     }
 
     /// Returns the name of an image type, with its access qualifier.
@@ -96,7 +98,10 @@ impl Emitter<'_> {
         let name = self.name(id, "sampler_");
         let location = self.definitions.location(id).ok_or_else(|| malformed("a sampler"))?;
         let sampler = self.definition(id)?;
-        let addressing = match SamplerAddressingMode::from_u32(operand(&sampler, 2)?) {
+        let View::ConstantSampler { addressing, normalized, filter } = sampler.view() else {
+            return Err(damaged(&sampler));
+        };
+        let addressing = match SamplerAddressingMode::from_u32(addressing) {
             Some(SamplerAddressingMode::None) => "NONE",
             Some(SamplerAddressingMode::ClampToEdge) => "CLAMP_TO_EDGE",
             Some(SamplerAddressingMode::Clamp) => "CLAMP",
@@ -104,8 +109,8 @@ impl Emitter<'_> {
             Some(SamplerAddressingMode::RepeatMirrored) => "MIRRORED_REPEAT",
             None => return Err(malformed("OpConstantSampler")),
         };
-        let normalized = if operand(&sampler, 3)? == 0 { "FALSE" } else { "TRUE" };
-        let filter = match SamplerFilterMode::from_u32(operand(&sampler, 4)?) {
+        let normalized = if normalized == 0 { "FALSE" } else { "TRUE" };
+        let filter = match SamplerFilterMode::from_u32(filter) {
             Some(SamplerFilterMode::Nearest) => "NEAREST",
             Some(SamplerFilterMode::Linear) => "LINEAR",
             None => return Err(malformed("OpConstantSampler")),
@@ -120,8 +125,7 @@ impl Emitter<'_> {
 
     /// Returns whether a type is that of images or samplers.
     pub(super) fn is_image(&self, ty: u32) -> Result<bool> {
-        let op = self.definition(ty)?.op();
-        Ok(matches!(op, Some(Op::TypeImage | Op::TypeSampler | Op::TypeSampledImage)))
+        Ok(self.definition(ty)?.class() == Some(Class::Object))
     }
 
     /// Returns the values that are stored to the variables that hold images and samplers, by the variable.
@@ -132,8 +136,10 @@ impl Emitter<'_> {
     pub(super) fn stored_images(&self, function: &Function) -> Result<HashMap<u32, u32>> {
         let mut stored = HashMap::new();
         for store in function.body.iter().filter(|i| i.op() == Some(Op::Store)) {
-            let (variable, value) = (operand(&store, 0)?, operand(&store, 1)?);
-            if self.is_image(self.type_of(value)?)? && stored.insert(variable, value).is_some() {
+            let View::Store { pointer, value, .. } = store.view() else {
+                return Err(damaged(&store));
+            };
+            if self.is_image(self.type_of(value)?)? && stored.insert(pointer, value).is_some() {
                 return Err(unsupported(
                     "an image or sampler that is chosen while the kernel runs",
                 ));
@@ -146,44 +152,51 @@ impl Emitter<'_> {
 impl Body<'_, '_> {
     /// Translates an instruction about images. Returns whether the instruction is one.
     pub(super) fn image(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        match op {
+        match instruction.view() {
             // Loads of images and samplers stand for what was stored.
-            Op::Load => return self.emitter.is_image(word(0)?),
-            Op::Store => return self.emitter.is_image(self.emitter.type_of(word(1)?)?),
-            Op::SampledImage => {}
-            Op::ImageSampleExplicitLod => {
-                let sampled = self.emitter.definition(self.image_source(word(2)?)?)?;
-                if sampled.op() != Some(Op::SampledImage) {
-                    return Err(unsupported("OpImageSampleExplicitLod of a value from elsewhere"));
-                }
-                let (image, sampler) = (operand(&sampled, 2)?, operand(&sampled, 3)?);
-                self.check_lod(instruction, 4)?;
-                let sampler = self.value(sampler)?;
-                self.read_image(instruction, image, &format!("{sampler}, "))?;
+            View::Load { .. } => return self.emitter.is_image(typed(instruction)?.0),
+            View::Store { value, .. } => {
+                return self.emitter.is_image(self.emitter.type_of(value)?);
             }
-            Op::ImageRead => {
-                if instruction.word(4).is_some_and(|mask| mask & !EXTEND != 0) {
+            View::SampledImage { .. } => {}
+            View::ImageSample { image, coordinate, operands } => {
+                let sampled = self.emitter.definition(self.image_source(image)?)?;
+                let View::SampledImage { image, sampler } = sampled.view() else {
+                    return Err(unsupported("OpImageSampleExplicitLod of a value from elsewhere"));
+                };
+                self.check_lod(operands)?;
+                let sampler = self.value(sampler)?;
+                let sampler = format!("{sampler}, ");
+                self.read_image(instruction, (image, coordinate), operands.mask, &sampler)?;
+            }
+            View::ImageRead { image, coordinate, operands } => {
+                if operands.mask.is_some_and(|mask| mask & !EXTEND != 0) {
                     return Err(unsupported("OpImageRead with operands"));
                 }
-                self.read_image(instruction, word(2)?, "")?;
+                self.read_image(instruction, (image, coordinate), operands.mask, "")?;
             }
-            Op::ImageWrite => self.write_image(instruction)?,
-            Op::ImageQuerySizeLod | Op::ImageQuerySize => {
-                if op == Op::ImageQuerySizeLod && self.emitter.evaluate(word(3)?)? != Some(0) {
+            View::ImageWrite { image, coordinate, texel, operands } => {
+                self.write_image((image, coordinate), texel, operands.mask)?;
+            }
+            View::ImageQueryLod { image, level } => {
+                if self.emitter.evaluate(level)? != Some(0) {
                     return Err(unsupported("OpImageQuerySizeLod of another level than the first"));
                 }
-                self.query_size(instruction)?;
+                self.query_size(instruction, image)?;
             }
-            Op::ImageQueryFormat | Op::ImageQueryOrder => {
+            View::ImageQuery { image } if op == Op::ImageQuerySize => {
+                self.query_size(instruction, image)?;
+            }
+            View::ImageQuery { image } => {
                 let (function, first) = match op {
                     Op::ImageQueryFormat => ("get_image_channel_data_type", "CLK_SNORM_INT8"),
                     _ => ("get_image_channel_order", "CLK_R"),
                 };
-                let image = self.value(word(2)?)?;
+                let image = self.value(image)?;
+                let (ty, id) = typed(instruction)?;
                 // SPIR-V counts from 0.
                 let text = format!("(uint)({function}({image}) - {first})");
-                self.assign(word(1)?, word(0)?, &text)?;
+                self.assign(id, ty, &text)?;
             }
             _ => return Ok(false),
         }
@@ -197,7 +210,7 @@ impl Body<'_, '_> {
             if definition.op() != Some(Op::Load) {
                 return Ok(id);
             }
-            let variable = operand(&definition, 2)?;
+            let variable = definition.pointer().ok_or_else(|| damaged(&definition))?;
             let stored = self.stored_images.get(&variable).copied();
             id = stored.ok_or_else(|| unsupported("an image or sampler from memory"))?;
         }
@@ -208,21 +221,16 @@ impl Body<'_, '_> {
         self.emitter.image_kind(self.emitter.type_of(self.image_source(image)?)?)
     }
 
-    /// Fails unless the only operand from `index` on, besides the sign, is the level of detail 0.
-    fn check_lod(&self, instruction: &Instruction<'_>, index: usize) -> Result<()> {
-        let mask = instruction.word(index).unwrap_or(0) & !EXTEND;
+    /// Fails unless the only operand, besides the sign, is the level of detail 0.
+    fn check_lod(&self, operands: ImageOperands<'_>) -> Result<()> {
+        let mask = operands.mask.unwrap_or(0) & !EXTEND;
         let is_zero = |id| {
-            let constant = self.emitter.definition(id)?;
-            let words: Vec<_> = constant.words_from(2).collect();
-            Ok(match constant.op() {
-                Some(Op::ConstantNull) => true,
-                Some(Op::Constant) => words.iter().all(|word| *word == 0),
-                _ => false,
-            })
+            self.emitter.definition(id)?;
+            Ok(self.emitter.definitions.is_zero(Some(id)))
         };
-        match (mask, instruction.word(index + 1)) {
+        match (mask, operands.ids.get(0)) {
             (0, _) => Ok(()),
-            (mask, Some(lod)) if mask == ImageOperands::LOD.bits() && is_zero(lod)? => Ok(()),
+            (mask, Some(lod)) if mask == Mask::LOD.bits() && is_zero(lod)? => Ok(()),
             _ => Err(unsupported("a read of an image with another level of detail than 0")),
         }
     }
@@ -231,13 +239,14 @@ impl Body<'_, '_> {
     fn read_image(
         &mut self,
         instruction: &Instruction<'_>,
-        image: u32,
+        (image, coordinate): (u32, u32),
+        mask: Option<u32>,
         sampler: &str,
     ) -> Result<()> {
-        let (ty, id) = (operand(instruction, 0)?, operand(instruction, 1)?);
+        let (ty, id) = typed(instruction)?;
         let kind = self.kind_of(image)?;
         let lanes = self.emitter.lanes(ty)?;
-        let at = self.coordinate(operand(instruction, 3)?, kind)?;
+        let at = self.coordinate(coordinate, kind)?;
         let image = self.value(image)?;
         let arguments = format!("({image}, {sampler}{at})");
         self.declare(id, ty)?;
@@ -248,21 +257,25 @@ impl Body<'_, '_> {
             Scalar::Int(32) => {
                 let signed = format!("{name} = as_{lanes}(read_imagei{arguments});");
                 let unsigned = format!("{name} = read_imageui{arguments};");
-                self.by_sign(&image, instruction.word(4), &signed, &unsigned);
+                self.by_sign(&image, mask, &signed, &unsigned);
             }
             _ => return Err(unsupported(format!("a read of {lanes} from an image"))),
         }
         Ok(())
     }
 
-    fn write_image(&mut self, instruction: &Instruction<'_>) -> Result<()> {
-        let (image, texel) = (operand(instruction, 0)?, operand(instruction, 2)?);
-        if instruction.word(3).is_some_and(|mask| mask & !EXTEND != 0) {
+    fn write_image(
+        &mut self,
+        (image, coordinate): (u32, u32),
+        texel: u32,
+        mask: Option<u32>,
+    ) -> Result<()> {
+        if mask.is_some_and(|mask| mask & !EXTEND != 0) {
             return Err(unsupported("OpImageWrite with operands"));
         }
         let kind = self.kind_of(image)?;
         let lanes = self.emitter.lanes(self.emitter.type_of(texel)?)?;
-        let at = self.coordinate(operand(instruction, 1)?, kind)?;
+        let at = self.coordinate(coordinate, kind)?;
         let (image, value) = (self.value(image)?, self.value(texel)?);
         match lanes.scalar {
             Scalar::Float(32) => self.line(&format!("write_imagef({image}, {at}, {value});")),
@@ -271,7 +284,7 @@ impl Body<'_, '_> {
                 let signed = self.signed(texel)?;
                 let signed = format!("write_imagei({image}, {at}, {signed});");
                 let unsigned = format!("write_imageui({image}, {at}, {value});");
-                self.by_sign(&image, instruction.word(3), &signed, &unsigned);
+                self.by_sign(&image, mask, &signed, &unsigned);
             }
             _ => return Err(unsupported(format!("a write of {lanes} to an image"))),
         }
@@ -281,11 +294,11 @@ impl Body<'_, '_> {
     /// Writes the statement for signed or for unsigned integers, as the image operands say, or both with a
     /// decision by the image's data type.
     fn by_sign(&mut self, image: &str, operands: Option<u32>, signed: &str, unsigned: &str) {
-        let operands = ImageOperands::from_bits_truncate(operands.unwrap_or(0));
-        if operands.contains(ImageOperands::SIGN_EXTEND) {
+        let operands = Mask::from_bits_truncate(operands.unwrap_or(0));
+        if operands.contains(Mask::SIGN_EXTEND) {
             return self.line(signed);
         }
-        if operands.contains(ImageOperands::ZERO_EXTEND) {
+        if operands.contains(Mask::ZERO_EXTEND) {
             return self.line(unsigned);
         }
         let types = ["CLK_SIGNED_INT8", "CLK_SIGNED_INT16", "CLK_SIGNED_INT32"];
@@ -319,9 +332,8 @@ impl Body<'_, '_> {
         })
     }
 
-    fn query_size(&mut self, instruction: &Instruction<'_>) -> Result<()> {
-        let (ty, id, image) =
-            (operand(instruction, 0)?, operand(instruction, 1)?, operand(instruction, 2)?);
+    fn query_size(&mut self, instruction: &Instruction<'_>, image: u32) -> Result<()> {
+        let (ty, id) = typed(instruction)?;
         let kind = self.kind_of(image)?;
         let lanes = self.emitter.lanes(ty)?;
         let functions = ["width", "height", "depth"];
@@ -349,7 +361,7 @@ impl Body<'_, '_> {
 }
 
 /// Image operands that state the sign of integers.
-const EXTEND: u32 = ImageOperands::SIGN_EXTEND.bits() | ImageOperands::ZERO_EXTEND.bits();
+const EXTEND: u32 = Mask::SIGN_EXTEND.bits() | Mask::ZERO_EXTEND.bits();
 
 impl Type {
     /// Returns whether values of the type are images or samplers.

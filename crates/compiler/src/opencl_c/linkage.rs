@@ -8,7 +8,7 @@ use kiln_spirv::{Module, Result};
 use rspirv::spirv::{FunctionControl, LinkageType, Op, StorageClass};
 
 use super::function::{Instance, prototype};
-use super::{Emitter, is_identifier, operand, unsupported};
+use super::{Emitter, is_identifier, unsupported};
 
 /// Linkage of the ids that a module imports or exports, except the functions of its kernels.
 pub(super) type Linked<'m> = HashMap<u32, Linkage<'m>>;
@@ -16,7 +16,8 @@ pub(super) type Linked<'m> = HashMap<u32, Linkage<'m>>;
 /// Returns the linkage of a module's ids.
 pub(super) fn linked(module: &Module) -> Linked<'_> {
     let entries = module.section(Section::EntryPoints);
-    let kernels: HashSet<_> = entries.iter().filter_map(|entry| entry.word(1)).collect();
+    let kernels: HashSet<_> =
+        entries.iter().filter_map(|entry| Some(entry.entry_point()?.0)).collect();
     let linkages = module.linkages().into_iter();
     let shared = linkages.filter(|linkage| !kernels.contains(&linkage.target));
     shared.map(|linkage| (linkage.target, linkage)).collect()
@@ -36,17 +37,15 @@ impl<'m> Emitter<'m> {
 
     fn export(&mut self, id: u32) -> Result<()> {
         let definition = self.definition(id)?;
-        let is_constant = definition.op() == Some(Op::Variable)
-            && definition.word(2) == Some(StorageClass::UniformConstant as u32);
-        if is_constant {
+        let class = definition.variable().map(|(class, _)| class);
+        if class == Some(StorageClass::UniformConstant as u32) {
             return self.constant_variable(id).map(drop);
         }
         if definition.op() != Some(Op::Function) {
             // Importers of other variables are rejected by the linker.
             return Ok(());
         }
-        let ty = self.definition(operand(&definition, 3)?)?;
-        for parameter in ty.words_from(2) {
+        for parameter in self.function_type(id)?.iter() {
             if !self.generic_levels(parameter)?.is_empty() {
                 return Err(unsupported("a parameter of the generic address space"));
             }

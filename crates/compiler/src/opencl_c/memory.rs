@@ -1,12 +1,12 @@
 //! Instructions that read, write and address memory.
 
 use kiln_spirv::Result;
-use kiln_spirv::edit::Instruction;
-use rspirv::spirv::{MemoryAccess, Op, StorageClass};
+use kiln_spirv::edit::{Access as Operands, Instruction, View};
+use rspirv::spirv::StorageClass;
 
-use super::function::Body;
+use super::function::{Body, variable_class};
 use super::types::{Scalar, Space, Type, pointer_to};
-use super::{malformed, operand, unsupported};
+use super::{damaged, malformed, typed, unsupported};
 
 /// Memory operands of an instruction, as far as they matter here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,58 +16,41 @@ struct Access {
 }
 
 impl Access {
-    fn of(instruction: &Instruction<'_>, index: usize) -> Result<Self> {
-        let Some(mask) = instruction.word(index) else { return Ok(Self::default()) };
-        let alignment = if is_aligned(mask) {
-            let alignment = operand(instruction, index + 1)?;
-            Some(alignment).filter(|alignment| alignment.is_power_of_two())
-        } else {
-            None
-        };
-        let is_volatile = mask & MemoryAccess::VOLATILE.bits() != 0;
-        Ok(Self { is_volatile, alignment })
+    fn of(operands: Operands<'_>) -> Self {
+        let alignment = operands.alignment().filter(|alignment| alignment.is_power_of_two());
+        Self { is_volatile: operands.is_volatile(), alignment }
     }
-}
-
-/// Returns whether an alignment follows a mask of memory operands.
-fn is_aligned(mask: u32) -> bool {
-    mask & MemoryAccess::ALIGNED.bits() != 0
 }
 
 impl Body<'_, '_> {
     /// Translates an instruction that accesses memory. Returns whether the instruction is one.
-    pub(super) fn memory(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        match op {
-            Op::Load => {
-                let (ty, id, pointer) = (word(0)?, word(1)?, word(2)?);
-                let text = self.load(pointer, ty, Access::of(instruction, 3)?)?;
+    pub(super) fn memory(&mut self, instruction: &Instruction<'_>) -> Result<bool> {
+        match instruction.view() {
+            View::Load { pointer, access } => {
+                let (ty, id) = typed(instruction)?;
+                let text = self.load(pointer, ty, Access::of(access))?;
                 self.assign(id, ty, &text)?;
             }
-            Op::Store => {
-                let (pointer, value) = (word(0)?, word(1)?);
+            View::Store { pointer, value, access } => {
                 let ty = self.emitter.type_of(value)?;
                 let text = self.value(value)?;
-                self.store(pointer, ty, &text, Access::of(instruction, 2)?)?;
+                self.store(pointer, ty, &text, Access::of(access))?;
             }
-            Op::CopyMemory => {
-                let (to, from) = (word(0)?, word(1)?);
-                let target_access = Access::of(instruction, 2)?;
+            View::CopyMemory { target: to, source: from, access, source_access } => {
+                let target_access = Access::of(access);
                 // Since SPIR-V 1.4, operands for the source may follow those for the target.
-                let second = 3 + usize::from(instruction.word(2).is_some_and(is_aligned));
-                let source_access = match instruction.word(second) {
-                    Some(_) => Access::of(instruction, second)?,
+                let source_access = match source_access.mask() {
+                    Some(_) => Access::of(source_access),
                     None => target_access,
                 };
                 let ty = self.pointee(to)?;
                 let text = self.load(from, ty, source_access)?;
                 self.store(to, ty, &text, target_access)?;
             }
-            Op::CopyMemorySized => {
-                let (to, from) = (word(0)?, word(1)?);
+            View::CopyMemorySized { target: to, source: from, size, .. } => {
                 let spaces = (self.space(to)?, self.space(from)?);
                 let copy = self.emitter.copy_helper(spaces.0, spaces.1);
-                let (to, from, size) = (self.value(to)?, self.value(from)?, self.value(word(2)?)?);
+                let (to, from, size) = (self.value(to)?, self.value(from)?, self.value(size)?);
                 let (to_space, from_space) = spaces;
                 self.line(&format!(
                     "{copy}(({to_space} uchar *){to}, ({from_space} uchar *){from}, {size});"
@@ -80,9 +63,7 @@ impl Body<'_, '_> {
 
     fn load(&mut self, pointer: u32, ty: u32, access: Access) -> Result<String> {
         let definition = self.emitter.definition(pointer)?;
-        if matches!(definition.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && definition.word(2) == Some(StorageClass::Input as u32)
-        {
+        if variable_class(&definition) == Some(StorageClass::Input as u32) {
             return self.input(pointer, ty);
         }
         match self.accessed(pointer, ty, access)? {
@@ -264,7 +245,8 @@ impl Body<'_, '_> {
             Type::Struct => {
                 let index = self.emitter.integer(step)?;
                 let at = usize::try_from(index).map_err(|_| malformed("an access chain"))?;
-                let member = operand(&self.emitter.definition(ty)?, at.saturating_add(1))?;
+                let whole = self.emitter.definition(ty)?;
+                let member = whole.members().nth(at).ok_or_else(|| damaged(&whole))?;
                 let text = match dereferenced(place) {
                     Some(pointer) => format!("{pointer}->m{index}"),
                     None => format!("{place}.m{index}"),

@@ -41,7 +41,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use kiln_spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
+use kiln_spirv::edit::{Definitions, Function, Instruction, Location, Section, View, invalid};
 use kiln_spirv::{Demand, Error, Module, Result};
 use rspirv::spirv::{
     AddressingModel, Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op,
@@ -118,8 +118,15 @@ fn malformed(what: impl std::fmt::Display) -> Error {
     ))
 }
 
-fn operand(instruction: &Instruction<'_>, index: usize) -> Result<u32> {
-    instruction.word(index).ok_or_else(|| malformed(instruction.name()))
+/// Returns the error for an instruction whose operands do not have the format of its opcode.
+fn damaged(instruction: &Instruction<'_>) -> Error {
+    malformed(instruction.name())
+}
+
+/// Returns the type and the id of the result of an instruction.
+fn typed(instruction: &Instruction<'_>) -> Result<(u32, u32)> {
+    let result = instruction.result_type().zip(instruction.result());
+    result.ok_or_else(|| damaged(instruction))
 }
 
 /// State of a translation: the indexed module, and the parts of the text that are needed so far.
@@ -169,9 +176,12 @@ struct Emitter<'m> {
 
 impl<'m> Emitter<'m> {
     fn of(module: &'m Module, values: &[(u32, Vec<u8>)], linked: Linked<'m>) -> Result<Self> {
-        let model = module.section(Section::MemoryModel).iter().next();
-        let pointer_bytes = match model.and_then(|model| AddressingModel::from_u32(model.word(0)?))
-        {
+        let model = module.section(Section::MemoryModel).iter().next().map(|model| model.view());
+        let addressing = match model {
+            Some(View::MemoryModel { addressing, .. }) => AddressingModel::from_u32(addressing),
+            _ => None,
+        };
+        let pointer_bytes = match addressing {
             Some(AddressingModel::Physical32) => 4,
             Some(AddressingModel::Physical64) => 8,
             Some(other) => return Err(unsupported(format!("addressing model {other:?}"))),
@@ -207,7 +217,12 @@ impl<'m> Emitter<'m> {
         };
         emitter.puns = emitter.may_pun();
         for mode in module.section(Section::ExecutionModes).iter() {
-            emitter.execution_modes.entry(operand(&mode, 0)?).or_default().push(mode);
+            let (View::ExecutionMode { entry, .. } | View::ExecutionModeId { entry, .. }) =
+                mode.view()
+            else {
+                return Err(damaged(&mode));
+            };
+            emitter.execution_modes.entry(entry).or_default().push(mode);
         }
         emitter.specialize(values);
         emitter.evaluate_all();
@@ -229,21 +244,21 @@ impl<'m> Emitter<'m> {
     /// compilers of SPIR-V must not assume so.
     fn may_pun(&self) -> bool {
         let entries = self.module.section(Section::EntryPoints).iter();
-        let mut kernels = entries.filter_map(|entry| self.functions.get(&entry.word(1)?));
+        let kernels = entries.filter_map(|entry| entry.entry_point());
+        let mut kernels = kernels.filter_map(|(function, _)| self.functions.get(&function));
         kernels.any(|kernel| self.takes_several_types(kernel)) || self.has_casts()
     }
 
     /// Returns whether a kernel takes buffers of several types, which may be the same memory. Byte buffers do
     /// not count, because bytes alias with all other types in C, too.
     fn takes_several_types(&self, kernel: &Function) -> bool {
-        let is_byte = |ty: &Instruction<'_>| ty.op() == Some(Op::TypeInt) && ty.word(1) == Some(8);
+        let is_byte = |ty: &Instruction<'_>| matches!(ty.view(), View::TypeInt { width: 8, .. });
         let body = kernel.body.iter();
         let parameters = body.filter(|inside| inside.op() == Some(Op::FunctionParameter));
         let types = parameters.filter_map(|parameter| {
             let pointer = self.definitions.get(parameter.result_type()?)?;
-            let is_buffer = pointer.op() == Some(Op::TypePointer)
-                && pointer.word(1) == Some(StorageClass::CrossWorkgroup as u32);
-            pointer.word(2).filter(|_| is_buffer)
+            let View::TypePointer { class, pointee } = pointer.view() else { return None };
+            (class == StorageClass::CrossWorkgroup as u32).then_some(pointee)
         });
         let mut types =
             types.filter(|&ty| !self.definitions.get(ty).is_some_and(|ty| is_byte(&ty)));
@@ -256,7 +271,10 @@ impl<'m> Emitter<'m> {
         bodies.chain(self.module.section(Section::Globals).iter()).any(|instruction| {
             match instruction.op() {
                 Some(Op::ConvertUToPtr | Op::TypeUntypedPointerKHR) => true,
-                Some(Op::SpecConstantOp) => instruction.word(2) == Some(Op::Bitcast as u32),
+                Some(Op::SpecConstantOp) => matches!(
+                    instruction.view(),
+                    View::SpecConstantOp { operation, .. } if operation == Op::Bitcast as u32
+                ),
                 Some(Op::Bitcast) => instruction
                     .result_type()
                     .and_then(|ty| self.definitions.get(ty))
@@ -293,7 +311,7 @@ impl<'m> Emitter<'m> {
             match self.definitions.get(value) {
                 Some(part) if part.op() == Some(Op::Undef) => {}
                 Some(part) if part.op() == Some(Op::ConstantComposite) => {
-                    pending.extend(part.words_from(2));
+                    pending.extend(part.parts());
                 }
                 _ => return false,
             }
@@ -335,11 +353,14 @@ impl<'m> Emitter<'m> {
             if entry.op() != Some(Op::EntryPoint) {
                 continue;
             }
-            if operand(&entry, 0)? != ExecutionModel::Kernel as u32 {
+            let View::EntryPoint { model, function, name, .. } = entry.view() else {
+                return Err(damaged(&entry));
+            };
+            if model != ExecutionModel::Kernel as u32 {
                 return Err(unsupported("an entry point that is not a kernel"));
             }
-            let name = entry.string(2).ok_or_else(|| malformed("an entry point's name"))?;
-            self.kernel(operand(&entry, 1)?, name).map_err(|error| error.within(name))?;
+            let name = name.get().ok_or_else(|| malformed("an entry point's name"))?;
+            self.kernel(function, name).map_err(|error| error.within(name))?;
         }
         Ok(())
     }
@@ -357,12 +378,16 @@ impl<'m> Emitter<'m> {
     fn attributes(&self, kernel: u32) -> Result<String> {
         let mut attributes = String::new();
         for mode in self.execution_modes.get(&kernel).into_iter().flatten() {
-            let number = operand(mode, 1)?;
+            let (number, parameters, is_id) = match mode.view() {
+                View::ExecutionMode { mode, parameters, .. } => (mode, parameters, false),
+                View::ExecutionModeId { mode, parameters, .. } => (mode, parameters, true),
+                _ => return Err(damaged(mode)),
+            };
+            let parameter = |index| parameters.get(index).ok_or_else(|| damaged(mode));
             let sizes = || -> Result<String> {
                 let mut sizes = Vec::new();
-                for index in 2..5 {
-                    let size = operand(mode, index)?;
-                    let is_id = mode.op() == Some(Op::ExecutionModeId);
+                for index in 0..3 {
+                    let size = parameter(index)?;
                     sizes.push(if is_id { self.integer(size)? } else { size.into() }.to_string());
                 }
                 Ok(sizes.join(", "))
@@ -377,7 +402,7 @@ impl<'m> Emitter<'m> {
                         writeln!(attributes, "__attribute__((work_group_size_hint({})))", sizes()?);
                 }
                 Some(ExecutionMode::VecTypeHint) => {
-                    if let Some(ty) = hinted_vector(operand(mode, 2)?) {
+                    if let Some(ty) = hinted_vector(parameter(0)?) {
                         let _ = writeln!(attributes, "__attribute__((vec_type_hint({ty})))");
                     }
                 }
@@ -447,15 +472,17 @@ impl Decorations {
         let (mut own, mut groups) =
             (HashMap::<_, BTreeSet<_>>::new(), HashMap::<_, BTreeSet<_>>::new());
         for annotation in module.section(Section::Annotations).iter() {
-            match (annotation.op(), annotation.word(0)) {
-                (Some(Op::Decorate), Some(target)) => {
-                    if let Some(decoration) = annotation.word(1).and_then(Decoration::from_u32) {
-                        let operands = annotation.words_from(2).collect();
+            match annotation.view() {
+                View::Decorate { target, decoration, parameters }
+                    if annotation.op() == Some(Op::Decorate) =>
+                {
+                    if let Some(decoration) = Decoration::from_u32(decoration) {
+                        let operands = parameters.iter().collect();
                         own.entry((target, decoration)).or_default().insert(operands);
                     }
                 }
-                (Some(Op::GroupDecorate), Some(group)) => {
-                    for target in annotation.words_from(1) {
+                View::GroupDecorate { group, targets } => {
+                    for target in targets.iter() {
                         groups.entry(target).or_default().insert(group);
                     }
                 }

@@ -21,8 +21,7 @@ impl Names {
     pub(super) fn of<'m>(module: &'m Module, linked: impl Iterator<Item = &'m str>) -> Self {
         let mut bases = HashMap::new();
         for name in module.section(Section::Names).iter() {
-            if name.op() == Some(Op::Name)
-                && let (Some(id), Some(text)) = (name.word(0), name.string(1))
+            if let Some((id, text)) = name.named()
                 && let Some(base) = identifier(text)
             {
                 bases.insert(id, base);
@@ -108,7 +107,7 @@ fn reserved() -> HashSet<String> {
 /// Returns the names of the kernels that are identifiers.
 fn kernels(module: &Module) -> HashSet<String> {
     let entries = module.section(Section::EntryPoints).iter();
-    let names = entries.filter_map(|entry| entry.string(2).map(str::to_owned));
+    let names = entries.filter_map(|entry| Some(entry.entry_point()?.1.to_owned()));
     names.filter(|name| is_identifier(name)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Translation of `printf`.
 
 use kiln_spirv::Result;
+use kiln_spirv::edit::Address;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::function::Body;
@@ -33,27 +34,25 @@ impl Body<'_, '_> {
         let emitter = &*self.emitter;
         let mut at = emitter.definition(pointer).ok()?;
         for _ in 0..MAX_STEPS {
-            let from = match at.op()? {
-                Op::Bitcast | Op::CopyObject => at.word(2)?,
-                Op::AccessChain
-                | Op::InBoundsAccessChain
-                | Op::PtrAccessChain
-                | Op::InBoundsPtrAccessChain => {
+            let from = match at.row()?.address {
+                Address::Copy => at.derived_from()?,
+                Address::Part => {
                     let is_first = |index| matches!(emitter.evaluate(index), Ok(Some(0)));
-                    at.word(2).filter(|_| at.words_from(3).all(is_first))?
+                    let (base, mut indexes) = at.chain()?;
+                    Some(base).filter(|_| indexes.all(is_first))?
                 }
                 _ => break,
             };
             at = emitter.definition(from).ok()?;
         }
-        let is_constant = at.word(2) == Some(StorageClass::UniformConstant as u32);
-        let contents = at.word(3).filter(|_| at.op() == Some(Op::Variable) && is_constant)?;
+        let (class, contents) = at.variable()?;
+        let contents = contents.filter(|_| class == StorageClass::UniformConstant as u32)?;
         let contents = emitter.definition(contents).ok()?;
         if contents.op() != Some(Op::ConstantComposite) {
             return None;
         }
         let mut literal = String::from("\"");
-        for byte in contents.words_from(2) {
+        for byte in contents.parts() {
             match u8::try_from(emitter.evaluate(byte).ok()??).ok()? {
                 0 => return Some(literal + "\""),
                 byte @ (b' ' | b'!' | b'#'..=b'>' | b'@'..=b'[' | b']'..=b'~') => {

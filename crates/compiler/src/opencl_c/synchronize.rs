@@ -3,13 +3,13 @@
 //! The atomic functions of OpenCL C 1.2 order no other accesses. If an instruction orders others, the text has
 //! fences around it.
 
-use kiln_spirv::edit::{Instruction, is_atomic};
+use kiln_spirv::edit::{Class, Instruction, Row, View, is_atomic};
 use kiln_spirv::{Demand, Result};
 use rspirv::spirv::{MemorySemantics, Op, Scope};
 
 use super::function::Body;
 use super::types::{Lanes, Scalar, Space};
-use super::{malformed, operand, unsupported};
+use super::{damaged, malformed, typed, unsupported};
 
 impl Body<'_, '_> {
     /// Translates a barrier, a fence or an atomic instruction. Returns whether the instruction is one.
@@ -18,10 +18,9 @@ impl Body<'_, '_> {
         op: Op,
         instruction: &Instruction<'_>,
     ) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        match op {
-            Op::ControlBarrier => {
-                let scope = u32::try_from(self.emitter.integer(word(0)?)?).ok();
+        match instruction.view() {
+            View::ControlBarrier { execution, semantics, .. } if op == Op::ControlBarrier => {
+                let scope = u32::try_from(self.emitter.integer(execution)?).ok();
                 let barrier = match scope.and_then(Scope::from_u32) {
                     Some(Scope::Workgroup) => "barrier",
                     Some(Scope::Subgroup) => {
@@ -34,14 +33,14 @@ impl Body<'_, '_> {
                         ));
                     }
                 };
-                let flags = match flags(self.semantics(word(2)?)?) {
+                let flags = match flags(self.semantics(semantics)?) {
                     "0" => "CLK_LOCAL_MEM_FENCE",
                     flags => flags,
                 };
                 self.line(&format!("{barrier}({flags});"));
             }
-            Op::MemoryBarrier => {
-                let semantics = self.semantics(word(1)?)?;
+            View::MemoryBarrier { semantics, .. } => {
+                let semantics = self.semantics(semantics)?;
                 self.fence(semantics);
             }
             _ if is_atomic(op) => self.atomic(op, instruction)?,
@@ -52,30 +51,34 @@ impl Body<'_, '_> {
 
     /// Translates an instruction of asynchronous copies. Returns whether the instruction is one.
     pub(super) fn asynchronous(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        let scope = match op {
-            Op::GroupAsyncCopy => word(2)?,
-            Op::GroupWaitEvents => word(0)?,
-            _ => return Ok(false),
+        let (View::GroupCopy { scope, .. } | View::GroupWait { scope, .. }) = instruction.view()
+        else {
+            return Ok(false);
         };
         if self.emitter.integer(scope)? != Scope::Workgroup as u64 {
             return Err(unsupported(format!("Op{op:?} with a scope other than Workgroup")));
         }
-        if op == Op::GroupWaitEvents {
-            let text = self.function("wait_group_events", &[word(1)?, word(2)?])?;
-            self.line(&format!("{text};"));
-            return Ok(true);
-        }
+        let (target, source, count, stride, event) = match instruction.view() {
+            View::GroupCopy { target, source, count, stride, event, .. } => {
+                (target, source, count, stride, event)
+            }
+            View::GroupWait { count, events, .. } => {
+                let text = self.function("wait_group_events", &[count, events])?;
+                self.line(&format!("{text};"));
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
         // Copy functions exist for scalars and vectors only.
-        self.emitter.lanes(self.pointee(word(3)?)?)?;
-        let (stride, event) = (word(6)?, word(7)?);
+        self.emitter.lanes(self.pointee(target)?)?;
         let text = if self.emitter.evaluate(stride)? == Some(1) {
-            self.function("async_work_group_copy", &[word(3)?, word(4)?, word(5)?, event])?
+            self.function("async_work_group_copy", &[target, source, count, event])?
         } else {
-            let operands = [word(3)?, word(4)?, word(5)?, stride, event];
+            let operands = [target, source, count, stride, event];
             self.function("async_work_group_strided_copy", &operands)?
         };
-        self.assign(word(1)?, word(0)?, &text)?;
+        let (ty, id) = typed(instruction)?;
+        self.assign(id, ty, &text)?;
         Ok(true)
     }
 
@@ -93,18 +96,17 @@ impl Body<'_, '_> {
     }
 
     fn atomic(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
-        // Instructions without a result begin with the pointer.
-        let first = match op {
-            Op::AtomicStore | Op::AtomicFlagClear => 0,
-            _ => 2,
+        let (pointer, semantics) = match instruction.view() {
+            View::Atomic { pointer, semantics, .. }
+            | View::AtomicUpdate { pointer, semantics, .. }
+            | View::AtomicCompare { pointer, equal: semantics, .. } => (pointer, semantics),
+            _ => return Err(damaged(instruction)),
         };
-        let word = |index| operand(instruction, index);
-        let pointer = word(first)?;
-        let semantics = self.semantics(word(first + 2)?)?;
-        let ty = match op {
-            Op::AtomicStore => self.emitter.type_of(word(3)?)?,
-            Op::AtomicFlagTestAndSet | Op::AtomicFlagClear => self.pointee(pointer)?,
-            _ => word(0)?,
+        let semantics = self.semantics(semantics)?;
+        let ty = match (op, instruction.view()) {
+            (Op::AtomicStore, View::AtomicUpdate { value, .. }) => self.emitter.type_of(value)?,
+            (Op::AtomicFlagTestAndSet | Op::AtomicFlagClear, _) => self.pointee(pointer)?,
+            _ => typed(instruction)?.0,
         };
         let lanes = self.emitter.lanes(ty)?;
         let text = self.atomic_call(op, instruction, pointer, lanes)?;
@@ -112,11 +114,9 @@ impl Body<'_, '_> {
         if semantics.intersects(both | MemorySemantics::RELEASE) {
             self.fence(semantics);
         }
-        if first == 0 {
-            self.line(&format!("{text};"));
-        } else {
-            let ty = word(0)?;
-            self.assign(word(1)?, ty, &text)?;
+        match instruction.result_type().zip(instruction.result()) {
+            Some((ty, id)) => self.assign(id, ty, &text)?,
+            None => self.line(&format!("{text};")),
         }
         if semantics.intersects(both | MemorySemantics::ACQUIRE) {
             self.fence(semantics);
@@ -132,16 +132,20 @@ impl Body<'_, '_> {
         pointer: u32,
         lanes: Lanes,
     ) -> Result<String> {
-        let word = |index| operand(instruction, index);
         let place = self.atomic_place(op, pointer, lanes)?;
         let prefix = if lanes.width() == 64 { "atom" } else { "atomic" };
-        let value = |body: &mut Self, index: usize| body.value(word(index)?);
+        let operand = match instruction.view() {
+            View::AtomicUpdate { value, .. } | View::AtomicCompare { value, .. } => Some(value),
+            _ => None,
+        };
+        let operand = || operand.ok_or_else(|| damaged(instruction));
+        let value = |body: &mut Self| body.value(operand()?);
         let plain = |name: &str, operand: String| format!("{prefix}_{name}({place}, {operand})");
         let text = match op {
             // An `or` with 0 is a read that is not torn, and is ordered with the writes.
             Op::AtomicLoad => plain("or", "0".to_owned()),
             Op::AtomicStore | Op::AtomicExchange => {
-                let text = value(self, if op == Op::AtomicStore { 3 } else { 5 })?;
+                let text = value(self)?;
                 let text = match lanes.scalar {
                     Scalar::Float(_) => format!("as_{}({text})", integer(lanes)),
                     _ => text,
@@ -151,22 +155,25 @@ impl Body<'_, '_> {
             Op::AtomicFlagTestAndSet => format!("{} != 0", plain("xchg", "1u".to_owned())),
             Op::AtomicFlagClear => plain("xchg", "0u".to_owned()),
             Op::AtomicCompareExchange | Op::AtomicCompareExchangeWeak => {
-                let (new, expected) = (value(self, 6)?, value(self, 7)?);
+                let View::AtomicCompare { comparator, .. } = instruction.view() else {
+                    return Err(damaged(instruction));
+                };
+                let (new, expected) = (value(self)?, self.value(comparator)?);
                 plain("cmpxchg", format!("{expected}, {new}"))
             }
             Op::AtomicIIncrement => format!("{prefix}_inc({place})"),
             Op::AtomicIDecrement => format!("{prefix}_dec({place})"),
-            Op::AtomicIAdd => plain("add", value(self, 5)?),
-            Op::AtomicISub => plain("sub", value(self, 5)?),
-            Op::AtomicUMin => plain("min", value(self, 5)?),
-            Op::AtomicUMax => plain("max", value(self, 5)?),
+            Op::AtomicIAdd => plain("add", value(self)?),
+            Op::AtomicISub => plain("sub", value(self)?),
+            Op::AtomicUMin => plain("min", value(self)?),
+            Op::AtomicUMax => plain("max", value(self)?),
             Op::AtomicSMin | Op::AtomicSMax => {
                 let name = if op == Op::AtomicSMin { "min" } else { "max" };
-                format!("as_{lanes}({})", plain(name, self.signed(word(5)?)?))
+                format!("as_{lanes}({})", plain(name, self.signed(operand()?)?))
             }
-            Op::AtomicAnd => plain("and", value(self, 5)?),
-            Op::AtomicOr => plain("or", value(self, 5)?),
-            Op::AtomicXor => plain("xor", value(self, 5)?),
+            Op::AtomicAnd => plain("and", value(self)?),
+            Op::AtomicOr => plain("or", value(self)?),
+            Op::AtomicXor => plain("xor", value(self)?),
             _ => return Err(unsupported(instruction.name())),
         };
         Ok(match (op, lanes.scalar) {
@@ -189,17 +196,7 @@ impl Body<'_, '_> {
             _ => return Err(unsupported(format!("Op{op:?} of {lanes}"))),
         };
         if is_wide {
-            let is_extended = matches!(
-                op,
-                Op::AtomicLoad
-                    | Op::AtomicUMin
-                    | Op::AtomicUMax
-                    | Op::AtomicSMin
-                    | Op::AtomicSMax
-                    | Op::AtomicAnd
-                    | Op::AtomicOr
-                    | Op::AtomicXor
-            );
+            let is_extended = Row::of(op).is_some_and(|row| row.class == Class::ExtendedAtomic);
             self.emitter.demands.insert(if is_extended {
                 Demand::ExtendedLongAtomics
             } else {

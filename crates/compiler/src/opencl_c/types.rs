@@ -9,10 +9,11 @@
 
 use std::fmt;
 
+use kiln_spirv::edit::View;
 use kiln_spirv::{Demand, Result};
 use rspirv::spirv::{Decoration, Op, StorageClass};
 
-use super::{Emitter, malformed, operand, unsupported};
+use super::{Emitter, damaged, malformed, unsupported};
 
 /// An address space of OpenCL C 1.2, which has no generic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -165,43 +166,43 @@ const MAX_DEPTH: u32 = 64;
 impl Emitter<'_> {
     pub(super) fn ty(&self, id: u32) -> Result<Type> {
         let ty = self.definition(id)?;
-        Ok(match ty.op() {
-            Some(Op::TypeVoid) => Type::Void,
-            Some(Op::TypeBool) => Type::Scalar(Scalar::Bool),
-            Some(Op::TypeInt) => match operand(&ty, 1)? {
-                width @ 1..=64 => Type::Scalar(Scalar::Int(width)),
-                width => return Err(unsupported(format!("OpTypeInt of {width} bits"))),
+        Ok(match ty.view() {
+            View::TypeInt { width, .. } => match width {
+                1..=64 => Type::Scalar(Scalar::Int(width)),
+                _ => return Err(unsupported(format!("OpTypeInt of {width} bits"))),
             },
-            Some(Op::TypeFloat) => match (operand(&ty, 1)?, ty.word(2)) {
+            View::TypeFloat { width, encoding } => match (width, encoding) {
                 (width @ (16 | 32 | 64), None) => Type::Scalar(Scalar::Float(width)),
                 (width, None) => {
                     return Err(unsupported(format!("OpTypeFloat of {width} bits")));
                 }
                 _ => return Err(unsupported("OpTypeFloat with an encoding other than IEEE 754")),
             },
-            Some(Op::TypeVector) => {
-                let (component, count) = (operand(&ty, 1)?, operand(&ty, 2)?);
+            View::TypeVector { component, count } => {
                 if !matches!(count, 2 | 3 | 4 | 8 | 16) {
                     return Err(unsupported(format!("OpTypeVector of {count} components")));
                 }
                 Type::Vector { component, count }
             }
-            Some(Op::TypeArray) => {
-                Type::Array { element: operand(&ty, 1)?, length: operand(&ty, 2)? }
+            View::TypeArray { element, length } => Type::Array { element, length },
+            View::TypeStruct { .. } => Type::Struct,
+            View::TypeOpaque { .. } => Type::Opaque,
+            View::TypeImage { .. } => Type::Image,
+            View::TypeSampledImage { .. } => Type::SampledImage,
+            View::TypePointer { class: number, pointee } => {
+                Type::Pointer { class: class(number)?, pointee: Some(pointee) }
             }
-            Some(Op::TypeStruct) => Type::Struct,
-            Some(Op::TypeOpaque) => Type::Opaque,
-            Some(Op::TypeEvent) => Type::Event,
-            Some(Op::TypeImage) => Type::Image,
-            Some(Op::TypeSampler) => Type::Sampler,
-            Some(Op::TypeSampledImage) => Type::SampledImage,
-            Some(Op::TypePointer) => {
-                Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: Some(operand(&ty, 2)?) }
+            View::TypeUntypedPointer { class: number } => {
+                Type::Pointer { class: class(number)?, pointee: None }
             }
-            Some(Op::TypeUntypedPointerKHR) => {
-                Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: None }
-            }
-            _ => return Err(unsupported(ty.name())),
+            View::Unknown if ty.row().is_some() => return Err(damaged(&ty)),
+            _ => match ty.op() {
+                Some(Op::TypeVoid) => Type::Void,
+                Some(Op::TypeBool) => Type::Scalar(Scalar::Bool),
+                Some(Op::TypeEvent) => Type::Event,
+                Some(Op::TypeSampler) => Type::Sampler,
+                _ => return Err(unsupported(ty.name())),
+            },
         })
     }
 
@@ -348,7 +349,7 @@ impl Emitter<'_> {
                 format!("struct {name} {{\n    {element} e[{length}];\n}};\n")
             }
             _ => {
-                let members: Vec<_> = self.definition(ty)?.words_from(1).collect();
+                let members: Vec<_> = self.definition(ty)?.members().collect();
                 let mut text = format!("struct {name} {{\n");
                 for (index, member) in members.into_iter().enumerate() {
                     text += &format!("    {} m{index};\n", self.type_name(member)?);
@@ -380,7 +381,7 @@ impl Emitter<'_> {
                 Type::Array { element, .. } => this.alignment(element)?,
                 Type::Struct if this.decorated(ty, Decoration::CPacked) => 1,
                 Type::Struct => {
-                    let members: Vec<_> = this.definition(ty)?.words_from(1).collect();
+                    let members: Vec<_> = this.definition(ty)?.members().collect();
                     let mut most = 1;
                     for member in members {
                         most = most.max(this.alignment(member)?);
