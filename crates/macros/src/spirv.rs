@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use kiln_spirv::edit::{Instruction, Words};
+use kiln_spirv::edit::{Instruction, View, Words};
 use rspirv::spirv::{
     AccessQualifier, Decoration, Dim, ExecutionModel, FunctionParameterAttribute, Op, StorageClass,
 };
@@ -63,29 +63,39 @@ struct Module {
 impl Module {
     fn add(&mut self, i: &Instruction<'_>) -> Option<()> {
         match i.op()? {
-            Op::EntryPoint if i.word(0)? == ExecutionModel::Kernel as u32 => {
-                self.entry_points.push((i.string(2)?.to_owned(), i.word(1)?));
+            Op::EntryPoint => {
+                let View::EntryPoint { model, function, name, .. } = i.view() else { return None };
+                if model == ExecutionModel::Kernel as u32 {
+                    self.entry_points.push((name.get()?.to_owned(), function));
+                }
             }
-            Op::Name => _ = self.names.insert(i.word(0)?, i.string(1)?.to_owned()),
-            Op::String => self.add_string(i.string(1)?)?,
+            Op::Name => {
+                let (id, name) = i.named()?;
+                self.names.insert(id, name.to_owned());
+            }
+            Op::String => self.add_string(i.text()?)?,
             Op::Decorate => {
-                let decorations = self.decorations.entry(i.word(0)?).or_default();
-                decorations.add(Decoration::from_u32(i.word(1)?)?, i.word(2));
+                let View::Decorate { target, decoration, parameters } = i.view() else {
+                    return None;
+                };
+                let decorations = self.decorations.entry(target).or_default();
+                decorations.add(Decoration::from_u32(decoration)?, parameters.get(0));
             }
             Op::GroupDecorate => {
-                let group = *self.decorations.get(&i.word(0)?)?;
-                for target in i.words_from(1) {
+                let View::GroupDecorate { group, targets } = i.view() else { return None };
+                let group = *self.decorations.get(&group)?;
+                for target in targets.iter() {
                     self.decorations.entry(target).or_default().merge(group);
                 }
             }
-            Op::Constant => _ = self.constants.insert(i.word(1)?, i.word(2)?),
+            Op::Constant => _ = self.constants.insert(i.result()?, i.literal()?.get(0)?),
             Op::Function => {
-                self.function = i.word(1);
-                self.functions.insert(i.word(1)?, Vec::new());
+                self.function = i.result();
+                self.functions.insert(i.result()?, Vec::new());
             }
             Op::FunctionParameter => {
                 let parameters = self.functions.get_mut(&self.function?)?;
-                parameters.push((i.word(0)?, i.word(1)?));
+                parameters.push((i.result_type()?, i.result()?));
             }
             Op::FunctionEnd => self.function = None,
             // Other instructions that have no type define a type, or nothing.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kiln_compiler::options::{INEXACT, without_relaxed, words};
 use kiln_spirv::Module;
-use kiln_spirv::edit::Section;
-use rspirv::spirv::{Decoration, Op};
+use kiln_spirv::edit::{Section, View};
+use rspirv::spirv::Decoration;
 
 use super::attempts::KernelInBuild;
 use super::fuser::Fuser;
@@ -141,10 +141,12 @@ impl Fuser {
 
 /// Returns whether a module lets compilers compute other results than OpenCL requires.
 fn has_fast_math(module: &Module) -> bool {
-    let is_mode = |word: Option<u32>| word == Some(Decoration::FPFastMathMode as u32);
-    module.section(Section::Annotations).iter().any(|i| match i.op() {
-        Some(Op::Decorate) => is_mode(i.word(1)) && i.word(2) != Some(0),
-        Some(Op::MemberDecorate) => is_mode(i.word(2)),
+    let is_mode = |decoration: u32| decoration == Decoration::FPFastMathMode as u32;
+    module.section(Section::Annotations).iter().any(|i| match i.view() {
+        View::Decorate { decoration, parameters, .. } => {
+            is_mode(decoration) && parameters.get(0) != Some(0)
+        }
+        View::MemberDecorate { decoration, .. } => is_mode(decoration),
         _ => false,
     })
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use kiln_spirv::Module;
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream};
+use kiln_spirv::edit::{Definitions, Instruction, Interner, Stream, View};
 use rspirv::spirv::{BuiltIn, Op};
 
 use crate::error::Result;
@@ -26,8 +26,8 @@ pub(super) fn add_dimension_checks(module: &mut Module) -> Result<()> {
     let defaults = default_values(module);
     let functions = module.functions.iter();
     let loads = functions.flat_map(|function| function.body.iter()).filter_map(|i| {
-        let variable = i.word(2).filter(|_| i.op() == Some(Op::Load))?;
-        Some((i.result()?, *defaults.get(&variable)?))
+        let View::Load { pointer, .. } = i.view() else { return None };
+        Some((i.result()?, *defaults.get(&pointer)?))
     });
     let loaded_defaults: HashMap<_, _> = loads.collect();
     let extract = |i: Instruction<'_>| Extract::of(&i, &definitions, &loaded_defaults);
@@ -69,7 +69,7 @@ struct Integer {
 
 impl Integer {
     fn of(ty: u32, definitions: &Definitions<'_>) -> Option<Self> {
-        let width = definitions.get(ty).filter(|i| i.op() == Some(Op::TypeInt))?.word(1)?;
+        let width = definitions.get(ty).filter(|i| i.op() == Some(Op::TypeInt))?.width()?;
         Some(Self { ty, is_long: width == 64 })
     }
 
@@ -105,23 +105,20 @@ impl Extract {
         definitions: &Definitions<'_>,
         loaded_defaults: &HashMap<u32, u32>,
     ) -> Option<Self> {
-        let word = |at| instruction.word(at);
-        let (vector, index) = (word(2)?, word(3)?);
-        let dimension = match instruction.op()? {
-            Op::CompositeExtract if index >= DIMENSIONS => Dimension::Missing,
-            Op::VectorExtractDynamic => {
+        let (vector, dimension) = match instruction.view() {
+            View::Extract { whole, path } if path.get(0)? >= DIMENSIONS => {
+                (whole, Dimension::Missing)
+            }
+            View::ExtractDynamic { vector, index } => {
                 let index_type = definitions.type_of(index)?.result()?;
-                Dimension::Dynamic {
-                    vector,
-                    index,
-                    index_type: Integer::of(index_type, definitions)?,
-                }
+                let index_type = Integer::of(index_type, definitions)?;
+                (vector, Dimension::Dynamic { vector, index, index_type })
             }
             _ => return None,
         };
         Some(Self {
-            component_type: Integer::of(word(0)?, definitions)?,
-            result: word(1)?,
+            component_type: Integer::of(instruction.result_type()?, definitions)?,
+            result: instruction.result()?,
             default: *loaded_defaults.get(&vector)?,
             dimension,
         })

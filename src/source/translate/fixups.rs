@@ -9,9 +9,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use kiln_spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, invalid};
+use kiln_spirv::edit::{
+    Definitions, Instruction, Interner, Section, Stream, View, invalid, operand_ids,
+};
 use kiln_spirv::{Dominators, Module, remove_debug_info, reverse_postorder};
-use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
+use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use crate::error::Result;
 
@@ -72,7 +74,7 @@ fn merge_sampler_types(module: &mut Module) -> Result<()> {
     }
     *module.section_mut(Section::Globals) = globals;
     for section in [Section::Names, Section::Annotations] {
-        let is_kept = |i: &Instruction<'_>| i.word(0).is_none_or(|id| !first_of.contains_key(&id));
+        let is_kept = |i: &Instruction<'_>| i.target().is_none_or(|id| !first_of.contains_key(&id));
         module.section_mut(section).retain(is_kept);
     }
     for (function, old) in module.functions.iter_mut().zip(&old.functions) {
@@ -99,10 +101,8 @@ struct VectorSelection {
 fn widen_conditions(module: &mut Module) -> Result<()> {
     let definitions = module.definitions();
     let selection = |i: Instruction<'_>| {
-        let i = Some(i).filter(|i| i.op() == Some(Op::Select))?;
-        let ty = definitions.get(i.result_type()?)?;
-        let components = (ty.op() == Some(Op::TypeVector)).then(|| ty.word(2)).flatten()?;
-        let condition = i.word(2)?;
+        let View::Select { condition, .. } = i.view() else { return None };
+        let (_, components) = definitions.get(i.result_type()?)?.vector()?;
         let bool = definitions.type_of(condition)?;
         let bool = Some(bool).filter(|ty| ty.op() == Some(Op::TypeBool))?.result()?;
         Some(VectorSelection { condition, bool, components, words: i.words_from(0).collect() })
@@ -129,20 +129,18 @@ fn align_copied_constants(module: &mut Module) {
     {
         let definitions = module.definitions();
         for i in module.functions.iter().flat_map(|function| function.body.iter()) {
-            let is_aligned = i.word(3).is_some_and(|mask| mask & MemoryAccess::ALIGNED.bits() != 0);
-            if i.op() != Some(Op::CopyMemorySized) || !is_aligned {
-                continue;
-            }
-            let source = i.word(1).and_then(|id| definitions.get(id));
+            let View::CopyMemorySized { source, access, .. } = i.view() else { continue };
+            let source = definitions.get(source);
             let source = match source.filter(|source| source.op() == Some(Op::Bitcast)) {
-                Some(cast) => cast.word(2).and_then(|id| definitions.get(id)),
+                Some(cast) => cast.operand().and_then(|id| definitions.get(id)),
                 None => source,
             };
             let constant = source.filter(|source| {
-                source.op() == Some(Op::Variable)
-                    && source.word(2) == Some(StorageClass::UniformConstant as u32)
+                let class = source.variable().map(|(class, _)| class);
+                class == Some(StorageClass::UniformConstant as u32)
             });
-            if let Some((id, bytes)) = constant.and_then(|known| known.result()).zip(i.word(4)) {
+            let constant = constant.and_then(|known| known.result());
+            if let Some((id, bytes)) = constant.zip(access.alignment()) {
                 let most = claimed.entry(id).or_insert(bytes);
                 *most = bytes.max(*most);
             }
@@ -150,8 +148,8 @@ fn align_copied_constants(module: &mut Module) {
     }
     let alignment = Decoration::Alignment as u32;
     let annotations = module.section_mut(Section::Annotations);
-    let declared = annotations.iter().filter(|i| i.word(1) == Some(alignment));
-    let declared: HashSet<_> = declared.filter_map(|i| i.word(0)).collect();
+    let declared = annotations.iter().filter_map(|i| i.decoration(Decoration::Alignment));
+    let declared: HashSet<_> = declared.map(|(id, _)| id).collect();
     for (id, bytes) in claimed.into_iter().filter(|(id, _)| !declared.contains(id)) {
         annotations.push(Op::Decorate, [id, alignment, bytes]);
     }
@@ -175,11 +173,7 @@ fn without_bad_merges(body: &Stream) -> Stream {
 /// Returns the ids that an instruction uses as operands.
 fn operands(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
     let mut found = Vec::new();
-    ids(instruction, definitions, |word, role| {
-        if role == Role::Operand {
-            found.extend(instruction.word(word));
-        }
-    })?;
+    operand_ids(instruction, definitions, |id| found.push(id))?;
     Ok(found)
 }
 

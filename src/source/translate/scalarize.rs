@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use kiln_spirv::Module;
-use kiln_spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
+use kiln_spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream, View};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use crate::error::Result;
@@ -24,7 +24,7 @@ const MAX_COMPONENTS: u32 = 16;
 pub(super) fn split_vector_fma(module: &mut Module) -> Result<()> {
     // Calls with decorations are kept: a decoration may not apply to the instructions that replace the call.
     let decorated: HashSet<_> =
-        module.section(Section::Annotations).iter().filter_map(|i| i.word(0)).collect();
+        module.section(Section::Annotations).iter().filter_map(|i| i.target()).collect();
     let sets = module.extended_sets();
     let definitions = module.definitions();
     let call = |i: Instruction<'_>| {
@@ -54,22 +54,19 @@ struct Call {
 
 impl Call {
     fn of(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Option<Self> {
-        if instruction.op() != Some(Op::ExtInst) {
+        let View::ExtInst { set, function, operands } = instruction.view() else { return None };
+        if instruction.op() != Some(Op::ExtInst) || function != Extended::fma as u32 {
             return None;
         }
-        let word = |at| instruction.word(at);
-        if word(3)? != Extended::fma as u32 {
-            return None;
-        }
-        let vector = word(0)?;
-        let ty = definitions.get(vector).filter(|ty| ty.op() == Some(Op::TypeVector))?;
+        let vector = instruction.result_type()?;
+        let (component, components) = definitions.get(vector)?.vector()?;
         Some(Self {
             vector,
-            component: ty.word(1)?,
-            components: ty.word(2).filter(|&count| count <= MAX_COMPONENTS)?,
-            result: word(1)?,
-            set: word(2)?,
-            operands: [word(4)?, word(5)?, word(6)?],
+            component,
+            components: Some(components).filter(|&count| count <= MAX_COMPONENTS)?,
+            result: instruction.result()?,
+            set,
+            operands: [operands.get(0)?, operands.get(1)?, operands.get(2)?],
         })
     }
 
@@ -134,7 +131,10 @@ mod tests {
     fn each_component_is_computed_from_the_corresponding_ones() {
         let mut module = calling(Some(3), false);
         let returned = module.functions[0].body.iter().find(|i| i.op() == Some(Op::ReturnValue));
-        let returned = returned.and_then(|i| i.word(0));
+        let returned = returned.and_then(|i| match i.view() {
+            View::Return { value } => Some(value),
+            _ => None,
+        });
         split_vector_fma(&mut module).expect("there are ids");
         let one = [Op::CompositeExtract, Op::CompositeExtract, Op::CompositeExtract, Op::ExtInst];
         let all: Vec<_> = ops(&module).into_iter().skip(5).take(13).collect();
@@ -145,8 +145,9 @@ mod tests {
             body().filter(|i| i.op() == Some(Op::FunctionParameter)).map(|i| i.result()).collect();
         let extracts: Vec<_> = body().filter(|i| i.op() == Some(Op::CompositeExtract)).collect();
         for (at, extract) in extracts.iter().enumerate() {
-            assert_eq!(extract.word(2), parameters[at % 3], "{at}");
-            assert_eq!(extract.word(3), Some(at as u32 / 3), "{at}");
+            let View::Extract { whole, path } = extract.view() else { panic!("{extract:?}") };
+            assert_eq!(Some(whole), parameters[at % 3], "{at}");
+            assert_eq!(path.single(), Some(at as u32 / 3), "{at}");
         }
         let made: Vec<_> =
             body().filter(|i| i.op() == Some(Op::ExtInst)).filter_map(|i| i.result()).collect();
