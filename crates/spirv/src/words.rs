@@ -309,7 +309,7 @@ impl<'a> Instruction<'a> {
     }
 
     /// Returns the operand word at `index`; index 0 is the word after the opcode.
-    pub fn word(&self, index: usize) -> Option<u32> {
+    pub(crate) fn word(&self, index: usize) -> Option<u32> {
         self.operands().get(index).copied().map(u32::from_le_bytes)
     }
 
@@ -320,15 +320,13 @@ impl<'a> Instruction<'a> {
     }
 
     /// Returns the bytes of the operand words from `index` on, little-endian.
-    #[must_use]
-    pub fn bytes_from(&self, index: usize) -> &'a [u8] {
+    pub(crate) fn bytes_from(&self, index: usize) -> &'a [u8] {
         self.operands().get(index..).unwrap_or_default().as_flattened()
     }
 
     /// Returns the literal string that begins at `index`, or `None` if it is missing, has no end or is not
     /// UTF-8.
-    #[must_use]
-    pub fn string(&self, index: usize) -> Option<&'a str> {
+    pub(crate) fn string(&self, index: usize) -> Option<&'a str> {
         let bytes = self.bytes_from(index);
         let end = bytes.iter().position(|&byte| byte == 0)?;
         std::str::from_utf8(&bytes[..end]).ok()

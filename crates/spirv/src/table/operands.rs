@@ -74,12 +74,6 @@ impl<'k> Cases<'k> {
             Some((List(literal).number()?, u32::from_le_bytes(label)))
         })
     }
-
-    /// Returns all words.
-    #[must_use]
-    pub fn words(self) -> List<'k> {
-        List(self.0)
-    }
 }
 
 /// Literal string.
@@ -111,7 +105,7 @@ const WITH_ID: MemoryAccess = MemoryAccess::MAKE_POINTER_AVAILABLE
     .union(MemoryAccess::ALIAS_SCOPE_INTEL_MASK)
     .union(MemoryAccess::NO_ALIAS_INTEL_MASK);
 
-impl<'k> Access<'k> {
+impl Access<'_> {
     /// Returns the bits, some of which may not be known; `None` if the instruction has no memory operands.
     #[must_use]
     pub fn mask(self) -> Option<u32> {
@@ -119,8 +113,7 @@ impl<'k> Access<'k> {
     }
 
     /// Returns whether a bit is set.
-    #[must_use]
-    pub fn has(self, bit: MemoryAccess) -> bool {
+    fn has(self, bit: MemoryAccess) -> bool {
         self.mask.is_some_and(|mask| mask & bit.bits() != 0)
     }
 
@@ -136,9 +129,12 @@ impl<'k> Access<'k> {
         // No bit before this one has an operand.
         List(self.operands).get(0).filter(|_| self.has(MemoryAccess::ALIGNED))
     }
+}
 
+#[cfg(test)]
+impl<'k> Access<'k> {
     /// Returns the operands that are ids.
-    pub fn ids(self) -> impl Iterator<Item = u32> + use<'k> {
+    pub(super) fn ids(self) -> impl Iterator<Item = u32> + use<'k> {
         List(self.operands).iter().skip(self.has(MemoryAccess::ALIGNED).into())
     }
 }
@@ -202,17 +198,20 @@ impl<'k> Reader<'k> {
         if self.is_done() { Some(None) } else { self.text().map(Some) }
     }
 
-    /// Reads memory operands. If a bit is not known, all words that follow are taken for its operands.
+    /// Reads memory operands. If a bit is not known, all words that follow are taken for its operands. Operands that
+    /// are ids may be missing: analyses refuse the bits that have them by name.
     pub(super) fn access(&mut self) -> Option<Access<'k>> {
         let Some(mask) = self.word() else { return Some(Access { mask: None, operands: &[] }) };
-        let count = match MemoryAccess::from_bits(mask) {
+        let (least, most) = match MemoryAccess::from_bits(mask) {
             Some(access) => {
                 let with_operands = access & (WITH_ID | MemoryAccess::ALIGNED);
-                with_operands.bits().count_ones() as usize
+                let least = usize::from(access.contains(MemoryAccess::ALIGNED));
+                (least, with_operands.bits().count_ones() as usize)
             }
-            None => self.0.len(),
+            None => (0, self.0.len()),
         };
-        Some(Access { mask: Some(mask), operands: self.take(count)? })
+        let operands = self.take(most.min(self.0.len()).max(least))?;
+        Some(Access { mask: Some(mask), operands })
     }
 
     pub(super) fn image(&mut self) -> Option<ImageOperands<'k>> {
