@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! The files are the source of truth: every program is one immutable file, named by its [`BuildKey`], in the
+//! The files are the source of truth: every program is one immutable file, named by its [`BuildKey`](crate::build::BuildKey), in the
 //! folder of its device. There is no database, no index and no daemon. All that follows about programs
 //! also applies to objects, which are the compiled modules from which programs are linked.
 //!
