@@ -147,7 +147,8 @@ impl Choices<'_> {
         let mut arguments = Vec::new();
         for parameter in parameters {
             let ty = parameter.result_type().and_then(|ty| definitions.get(ty));
-            let class = ty.and_then(|ty| ty.storage_class());
+            let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer));
+            let class = class.and_then(|ty| ty.storage_class());
             let width = ty.and_then(|ty| ty.width()).unwrap_or(0) as usize / 8;
             let buffer = |choices: &mut Self| {
                 let memory = Memory(choices.below(4) as u32);

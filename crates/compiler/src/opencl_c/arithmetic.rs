@@ -19,7 +19,7 @@ impl<'m> Body<'_, 'm> {
     /// Translates an instruction that neither begins nor ends a block.
     pub(super) fn instruction(&mut self, instruction: &Instruction<'m>) -> Result<()> {
         let Some(op) = instruction.op() else { return Err(unsupported(instruction.name())) };
-        if instruction.row().is_some() && instruction.view() == View::Unknown {
+        if instruction.row().is_some() && matches!(instruction.view(), View::Unknown) {
             return Err(damaged(instruction));
         }
         match op {

@@ -32,7 +32,7 @@ impl<'m> Evaluation<'m> {
             return None;
         };
         self.watch_operation(frame, at.1, op, i);
-        if i.row().is_some() && i.view() == View::Unknown {
+        if i.row().is_some() && matches!(i.view(), View::Unknown) {
             self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
             return None;
         }
