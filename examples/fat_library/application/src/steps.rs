@@ -35,7 +35,8 @@ impl<'a> Steps<'a> {
             println!("  {symbol}");
         }
         let stats = self.rt.stats();
-        let (compiles, links) = (stats.builds.compiles - self.compiles, stats.builds.links - self.links);
+        let (compiles, links) =
+            (stats.builds.compiles - self.compiles, stats.builds.links - self.links);
         let (built, nodes) = (compiles + links, self.nodes(&program));
         println!(
             "  nodes built: {built}, reused: {}; the program: {}",
