@@ -32,6 +32,15 @@ pub(super) fn at_line(definitions: &Definitions<'_>, location: Location, reason:
     }
 }
 
+/// Sections outside of functions whose instructions the proof reads.
+const READ_SECTIONS: [Section; 5] = [
+    Section::MemoryModel,
+    Section::EntryPoints,
+    Section::ExecutionModes,
+    Section::Annotations,
+    Section::Globals,
+];
+
 /// Checks that a function, and the functions that it calls, have only code that the proof covers.
 ///
 /// # Errors
@@ -49,6 +58,10 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
     if let Some(class) = globals.find_map(|i| unknown_class(&i)) {
         let reason = format!("its module has pointers of the storage class {class}");
         return Err(refuse(kernel, &format!("{reason}, which is not followed")));
+    }
+    let mut read = READ_SECTIONS.iter().flat_map(|section| module.section(*section).iter());
+    if let Some(i) = read.find(|i| i.row().is_some() && matches!(i.view(), View::Unknown)) {
+        return Err(refuse(kernel, &unknown_reason(&i)));
     }
     if let Some(reason) = claims::refused(definitions) {
         return Err(refuse(kernel, &reason));
@@ -135,7 +148,12 @@ fn unknown_class(i: &Instruction<'_>) -> Option<String> {
 /// would not be known, either.
 fn unknown_operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
     let known = ids(i, definitions, |_, _| {});
-    known.is_err().then(|| format!("the operands of {} are not known", i.name()))
+    known.is_err().then(|| unknown_reason(i))
+}
+
+/// Returns the reason to refuse an instruction with words that are missing or left over.
+fn unknown_reason(i: &Instruction<'_>) -> String {
+    format!("the operands of {} are not known", i.name())
 }
 
 /// Returns the reason to refuse an instruction that writes to memory which no code may write: a built-in variable, or

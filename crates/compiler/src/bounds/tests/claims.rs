@@ -174,3 +174,28 @@ fn numbers_that_claim_to_be_finite_count_as_undefined() {
         assert!(!claiming.any(|i| i.decoration(Decoration::FPFastMathMode).is_some()));
     }
 }
+
+#[test]
+fn words_that_are_left_over_are_refused_where_the_proof_reads() {
+    let words: Vec<u32> =
+        SAXPY.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let (mut at, mut accepted) = (5, BTreeSet::new());
+    while at < words.len() {
+        let end = at + (words[at] >> 16) as usize;
+        let mut longer = words.clone();
+        longer[at] += 1 << 16;
+        longer.insert(end, 0);
+        let bytes: Vec<u8> = longer.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if Module::parse(&*bytes).is_ok_and(|module| prepared(&module).is_ok()) {
+            accepted.insert(Op::from_u32(words[at] & 0xffff).unwrap());
+        }
+        at = end;
+    }
+    // Another operand of these is valid, or no proof reads them.
+    let further = [Op::EntryPoint, Op::Decorate, Op::TypeFloat, Op::TypeFunction, Op::Variable];
+    let not_read = [Op::Capability, Op::ExtInstImport, Op::Name, Op::Source, Op::String];
+    let rest: Vec<_> =
+        accepted.iter().filter(|op| !further.contains(op) && !not_read.contains(op)).collect();
+    assert!(rest.is_empty(), "{rest:?}");
+    assert!(accepted.contains(&Op::Name), "words are added");
+}
