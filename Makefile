@@ -16,13 +16,13 @@ test: setup services ## run all suites, on both drivers
 	scripts/test
 
 # The two tiers. The first checks every change; the goal is 25 minutes on two cores. The second takes hours: before a release,
-# and each night.
+# and each night. It goes on where it was interrupted.
 fast: ## run the checks of every change
 	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt layers language deny clippy docs test counts test-level-zero \
 		sanitize changed
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
-	KILN_TEST_TIER=full scripts/checks setup services fmt layers language deny clippy docs api features \
+	KILN_TEST_TIER=full scripts/checks --resume setup services fmt layers language deny clippy docs api features \
 		platforms msrv packages versions test counts test-ui test-processors test-level-zero test-races loom sanitize examples \
 		soak-samples
 	scripts/check-changed --record full loom test-races test-ui
