@@ -191,13 +191,14 @@ pub mod translate {
 pub mod fusion {
     //! Fusion of launches that are described by plain data.
 
+    use std::cell::OnceCell;
     use std::collections::{BTreeSet, HashMap};
 
     use crate::device::{DeviceInfo, Workarounds};
     use crate::error::Result;
     use kiln_compiler::fusion::{
-        Examinations, FusionForm, Internalization, Memory, Place, Plan, Programs, Region, Slot,
-        Target, Trust, Width,
+        Budget, Examinations, FusionForm, Internalization, Launches, Memory, Place, Plan, Programs,
+        Region, Slot, Target, Trust, Width,
     };
     use kiln_compiler::{NdRange, NdSize};
     use kiln_spirv::Module;
@@ -354,6 +355,82 @@ pub mod fusion {
         }
     }
 
+    /// Plan of launches, and what is needed to interpret it.
+    struct Described {
+        modules: Vec<Module>,
+        memories: Memories,
+        plan: Plan,
+    }
+
+    impl Described {
+        fn new(
+            modules: &[&[u8]],
+            launches: &[Launch],
+            dead: &[u32],
+            options: FusionOptions,
+        ) -> Result<Self> {
+            let modules =
+                modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
+            let mut memories = Memories::default();
+            let slots = launches.iter().map(|launch| slot(launch, &mut memories)).collect();
+            let dead: BTreeSet<_> = dead.iter().map(|&buffer| memories.memory_of(buffer)).collect();
+            let plan = Plan {
+                modules: vec![[0; 32]; modules.len()],
+                slots,
+                constants: BTreeSet::new(),
+                forms: dead.iter().filter_map(|&memory| Some((memory, options.into?))).collect(),
+                dead,
+                target: Target {
+                    version: modules
+                        .iter()
+                        .map(|module| module.header.version)
+                        .max()
+                        .unwrap_or((1, 0)),
+                    local_memory: LOCAL_LIMIT,
+                    separate_functions: options.separate_functions,
+                    order_own_accesses: options.order_own_accesses,
+                    widen_vectors: options.widen_vectors,
+                },
+            };
+            Ok(Self { modules, memories, plan })
+        }
+    }
+
+    /// Searches for kernels that do the work of launches, as a fusion scope does, and returns the number of parts and the
+    /// number of launches in fused kernels. `dead` lists the buffers whose contents are not read afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fuse`].
+    pub fn search(
+        modules: &[&[u8]],
+        launches: &[Launch],
+        dead: &[u32],
+        options: FusionOptions,
+    ) -> Result<(usize, usize)> {
+        let Described { modules, plan, .. } = Described::new(modules, launches, dead, options)?;
+        let launches = Launches {
+            plan: &plan,
+            modules: modules.iter().map(Some).collect(),
+            options: vec![0; modules.len()],
+            trust: Trust::ProofOnly,
+            width: Width { most: options.width, least_left: 0 },
+            is_gpu: false,
+            forced_form: None,
+            exceeded_limit: &|_| None,
+            effects: OnceCell::new(),
+            examinations: Examinations::default(),
+            budget: Budget::default(),
+        };
+        let outcome = launches.fuse(&launches.whole(), options.form)?;
+        if outcome.fused.is_ok() {
+            return Ok((1, plan.slots.len()));
+        }
+        let parts = launches.partition();
+        let fused = parts.iter().filter(|part| !part.candidates.is_empty());
+        Ok((parts.len(), fused.map(|part| part.slots.len()).sum()))
+    }
+
     /// Fuses launches, or returns the reason why they cannot be fused. `dead` lists the buffers whose contents
     /// are not read afterwards.
     ///
@@ -368,25 +445,8 @@ pub mod fusion {
         dead: &[u32],
         options: FusionOptions,
     ) -> Result<Result<Fused, String>> {
-        let modules =
-            modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
-        let mut memories = Memories::default();
-        let slots = launches.iter().map(|launch| slot(launch, &mut memories)).collect();
-        let dead: BTreeSet<_> = dead.iter().map(|&buffer| memories.memory_of(buffer)).collect();
-        let plan = Plan {
-            modules: vec![[0; 32]; modules.len()],
-            slots,
-            constants: BTreeSet::new(),
-            forms: dead.iter().filter_map(|&memory| Some((memory, options.into?))).collect(),
-            dead,
-            target: Target {
-                version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
-                local_memory: LOCAL_LIMIT,
-                separate_functions: options.separate_functions,
-                order_own_accesses: options.order_own_accesses,
-                widen_vectors: options.widen_vectors,
-            },
-        };
+        let Described { modules, memories, plan } =
+            Described::new(modules, launches, dead, options)?;
         let number = |memory: Memory| memories.buffer_of(memory);
         let module_refs: Vec<_> = modules.iter().collect();
         let examinations = Examinations::default();

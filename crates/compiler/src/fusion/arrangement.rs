@@ -13,12 +13,13 @@
 //!   for each element. The order of items within a launch is not defined, so the results stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use kiln_spirv::Result;
 use kiln_spirv::edit::{Definitions, Section, View, operand_ids};
-use kiln_spirv::{Module, Result};
 use rspirv::spirv::{BuiltIn, StorageClass};
 
-use super::examined;
+use super::examination::{Examinations, Programs};
 use super::form::FusionForm;
 use super::legality::{FusionVerdict, Judgement};
 use super::outcome::{Outcome, SlotFindings};
@@ -26,7 +27,7 @@ use crate::analysis::access::{self, Accesses};
 use crate::analysis::affine::Space;
 use crate::plan::{Argument, Place, Plan, Slot};
 use crate::ranges::{Assignment, Sizes, count, padded};
-use crate::transform::extract::{self, Kernel};
+use crate::transform::extract::Kernel;
 use crate::transform::trim::trimmed;
 use crate::{NdRange, NdSize};
 
@@ -105,10 +106,15 @@ impl Arrangement {
     /// # Errors
     ///
     /// Fails if a module or kernel cannot be analysed.
-    pub(super) fn others(plan: &Plan, modules: &[&Module], form: FusionForm) -> Result<Vec<Self>> {
-        let kernels = extract::kernels(plan, modules)?;
+    pub(super) fn others(
+        plan: &Plan,
+        programs: Programs<'_, '_>,
+        form: FusionForm,
+    ) -> Result<Vec<Self>> {
+        let kernels = programs.kernels(plan)?;
+        let slots = plan.slots.iter().zip(&kernels);
         let facts =
-            plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel, plan));
+            slots.map(|(slot, kernel)| Facts::of(slot, kernel, plan, programs.examinations));
         let mut facts = facts.collect::<Result<Vec<_>>>()?;
         agree_on_sizes(plan, &mut facts, |own| padded(own.range.global(), 1))?;
         let mut all = Vec::new();
@@ -332,7 +338,12 @@ impl Arrangement {
 }
 
 impl Facts {
-    fn of(slot: &Slot, kernel: &Kernel, plan: &Plan) -> Result<Self> {
+    fn of(
+        slot: &Slot,
+        kernel: &Arc<Kernel>,
+        plan: &Plan,
+        examinations: &Examinations<'_>,
+    ) -> Result<Self> {
         let definitions = kernel.module.definitions();
         let mut own = Self {
             grouping: grouping(slot, kernel, &definitions),
@@ -348,7 +359,7 @@ impl Facts {
         }
         let range = NdRange::from(NdSize::of(slot.range.global()));
         let space = Space::new(&range);
-        let accesses = examined::accesses(slot, &definitions, kernel.function, &space)?;
+        let accesses = examinations.of(slot, kernel, &definitions, &space)?.accesses;
         own.keeps_range = plan.target.separate_functions && accesses.has_long_sums;
         let used = used_built_ins(kernel, &definitions);
         if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {

@@ -2,6 +2,7 @@
 //! kernel.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kiln_spirv::edit::{Definitions, Section};
 use kiln_spirv::{Error, Module, Result};
@@ -53,8 +54,8 @@ impl From<Error> for Obstacle {
 /// on the way.
 pub(super) fn attempt(
     arrangement: &Arrangement,
-    kernels: &[&Kernel],
-    examinations: &Examinations,
+    kernels: &[Arc<Kernel>],
+    examinations: &Examinations<'_>,
     trust: Trust,
     width: Width,
     outcome: &mut Outcome,
@@ -73,7 +74,7 @@ pub(super) fn attempt(
 struct Launches<'a> {
     arrangement: &'a Arrangement,
     plan: &'a Plan,
-    kernels: &'a [&'a Kernel],
+    kernels: &'a [Arc<Kernel>],
     definitions: &'a [Definitions<'a>],
     operations: Vec<Operations>,
     ranges: Ranges,
@@ -103,7 +104,7 @@ struct Widened {
 impl<'a> Launches<'a> {
     fn prepare(
         arrangement: &'a Arrangement,
-        kernels: &'a [&'a Kernel],
+        kernels: &'a [Arc<Kernel>],
         definitions: &'a [Definitions<'a>],
         trust: Trust,
     ) -> Result<Self, Obstacle> {
@@ -128,7 +129,7 @@ impl<'a> Launches<'a> {
     /// Analyses the accesses of each slot.
     fn examine(
         &mut self,
-        examinations: &Examinations,
+        examinations: &Examinations<'_>,
         outcome: &mut Outcome,
     ) -> Result<Vec<Examined>> {
         let mut slots = Vec::new();
@@ -136,7 +137,7 @@ impl<'a> Launches<'a> {
             let space = self.arrangement.space(&self.ranges.slots[at].range);
             let definitions = &self.definitions[at];
             let examined = examinations
-                .of(slot, definitions, kernel.function, &space)
+                .of(slot, kernel, definitions, &space)
                 .map_err(|error| extract::in_launch(at, slot, error))?;
             let scalars = &examined.accesses.constants;
             let injected = scalars & &access::controlling_parameters(definitions, kernel.function);

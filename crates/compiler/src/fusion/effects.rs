@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use kiln_spirv::{Access, Module, Result};
 
-use super::examination::Examinations;
+use super::examination::{Examinations, Programs};
 use crate::analysis::access::{self, Kind};
 use crate::analysis::affine::Space;
 use crate::plan::{Argument, Plan, Slot};
-use crate::transform::extract;
 
 /// Effects of one launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +41,10 @@ const TYPICAL_INSTRUCTIONS: u64 = 64;
 
 /// Returns the effects of a plan's launches. A launch that cannot be examined may read and write all of its
 /// buffers.
-pub(super) fn effects(
+pub(super) fn effects<'m>(
     plan: &Plan,
-    modules: &[Option<&Module>],
-    examinations: &Examinations,
+    modules: &[Option<&'m Module>],
+    examinations: &Examinations<'m>,
 ) -> Vec<SlotEffects> {
     let of_slot = |slot: &Slot| {
         let module = modules.get(slot.module).copied().flatten();
@@ -56,22 +55,21 @@ pub(super) fn effects(
 }
 
 /// Examines the kernel of one launch.
-fn examined(
+fn examined<'m>(
     plan: &Plan,
     slot: &Slot,
-    module: &Module,
-    examinations: &Examinations,
+    module: &'m Module,
+    examinations: &Examinations<'m>,
 ) -> Result<SlotEffects> {
     let alone = Plan {
         modules: plan.modules.get(slot.module).copied().into_iter().collect(),
         slots: vec![Slot { module: 0, ..slot.clone() }],
         ..plan.clone()
     };
-    let kernels = extract::kernels(&alone, &[module])?;
+    let kernels = Programs { modules: &[module], examinations }.kernels(&alone)?;
     let [kernel] = &*kernels else { return Ok(SlotEffects::unknown(slot)) };
     let definitions = kernel.module.definitions();
-    let examined =
-        examinations.of(slot, &definitions, kernel.function, &Space::new(&slot.range))?;
+    let examined = examinations.of(slot, kernel, &definitions, &Space::new(&slot.range))?;
     let mut accesses = vec![None; slot.arguments.len()];
     for access in &examined.accesses.all {
         let Some(known) = accesses.get_mut(access.parameter) else { continue };

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use kiln_spirv::edit::Definitions;
 use kiln_spirv::{Module, Result};
@@ -11,38 +12,51 @@ use kiln_spirv::{Module, Result};
 use super::examined::{self, Examined, examine};
 use crate::analysis::access::Value;
 use crate::analysis::affine::Space;
-use crate::plan::{Memory, Region, Slot};
+use crate::plan::{Memory, Plan, Region, Slot};
+use crate::transform::extract::{Extracts, Kernel};
 
 /// Modules of a plan, and the examinations of their kernels so far.
 #[derive(Debug, Clone, Copy)]
-pub struct Programs<'a> {
+pub struct Programs<'a, 'm> {
     /// Modules of the plan, in its order.
-    pub modules: &'a [&'a Module],
-    /// Examinations so far.
-    pub examinations: &'a Examinations,
+    pub modules: &'a [&'m Module],
+    /// Examinations so far, of any plans with these modules.
+    pub examinations: &'a Examinations<'m>,
 }
 
-/// Examinations of kernels.
+/// Kernels of modules, and their examinations.
 #[derive(Default)]
-pub struct Examinations(RefCell<Vec<Examination>>);
+pub struct Examinations<'m> {
+    extracts: RefCell<Extracts<'m>>,
+    examined: RefCell<Vec<Examination>>,
+}
 
-impl fmt::Debug for Examinations {
+impl fmt::Debug for Examinations<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Examinations").finish_non_exhaustive()
     }
 }
 
-/// Examination of a kernel's function, for certain arguments.
+/// Examination of a kernel for certain arguments.
 struct Examination {
-    kernel: String,
-    function: u32,
-    module: Module,
+    kernel: Arc<Kernel>,
     values: Vec<Value>,
     space: Space,
     examined: Examined,
 }
 
-impl Examinations {
+impl Programs<'_, '_> {
+    /// Returns the kernels of a plan's slots, in order.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Extracts::kernels`].
+    pub(super) fn kernels(&self, plan: &Plan) -> Result<Vec<Arc<Kernel>>> {
+        self.examinations.extracts.borrow_mut().kernels(plan, self.modules)
+    }
+}
+
+impl Examinations<'_> {
     /// Examines a slot's kernel, or returns what was found before.
     ///
     /// # Errors
@@ -51,25 +65,20 @@ impl Examinations {
     pub(super) fn of(
         &self,
         slot: &Slot,
+        kernel: &Arc<Kernel>,
         definitions: &Definitions<'_>,
-        function: u32,
         space: &Space,
     ) -> Result<Examined> {
         let values = numbered(slot.arguments.iter().map(examined::value));
-        let module = definitions.module();
         let is_known = |known: &&Examination| {
-            (&known.kernel, known.function, known.space) == (&slot.kernel, function, *space)
-                && known.values == values
-                && known.module == *module
+            Arc::ptr_eq(&known.kernel, kernel) && known.space == *space && known.values == values
         };
-        if let Some(known) = self.0.borrow().iter().find(is_known) {
+        if let Some(known) = self.examined.borrow().iter().find(is_known) {
             return Ok(known.examined.clone());
         }
-        let examined = examine(slot, definitions, function, space)?;
-        self.0.borrow_mut().push(Examination {
-            kernel: slot.kernel.clone(),
-            function,
-            module: module.clone(),
+        let examined = examine(slot, definitions, kernel.function, space)?;
+        self.examined.borrow_mut().push(Examination {
+            kernel: Arc::clone(kernel),
             values,
             space: *space,
             examined: examined.clone(),

@@ -11,7 +11,6 @@ use super::outcome::{Fused, Outcome, Trust};
 use super::recompute;
 use crate::plan::Plan;
 use crate::transform::coarsen::Width;
-use crate::transform::extract;
 
 /// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
 /// several, within `width`.
@@ -22,7 +21,7 @@ use crate::transform::extract;
 /// module. If the launches cannot be fused, the function returns an [`Outcome`] with the reason.
 pub fn fuse(
     plan: &Plan,
-    programs: Programs<'_>,
+    programs: Programs<'_, '_>,
     trust: Trust,
     width: Width,
     form: FusionForm,
@@ -44,7 +43,7 @@ pub fn fuse(
     if outcome.fused.is_ok() || plan.slots.len() < 2 || form == FusionForm::Batched {
         return Ok(outcome);
     }
-    for arrangement in Arrangement::others(plan, programs.modules, form).unwrap_or_default() {
+    for arrangement in Arrangement::others(plan, programs, form).unwrap_or_default() {
         let mut other = Outcome::of(&arrangement.plan);
         let fused = in_form(&arrangement, programs, Trust::ProofOnly, width, form, &mut other);
         other.fused = or_reason(fused)?;
@@ -61,7 +60,7 @@ pub fn fuse(
 /// Fuses the launches of an arrangement in a form.
 fn in_form(
     arrangement: &Arrangement,
-    programs: Programs<'_>,
+    programs: Programs<'_, '_>,
     trust: Trust,
     width: Width,
     form: FusionForm,
@@ -69,8 +68,7 @@ fn in_form(
 ) -> Result<Fused, Obstacle> {
     let mut fused = match form {
         FusionForm::Direct => {
-            let kernels = extract::kernels(&arrangement.plan, programs.modules)?;
-            let kernels: Vec<_> = kernels.iter().collect();
+            let kernels = programs.kernels(&arrangement.plan)?;
             let examinations = programs.examinations;
             attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)?
         }

@@ -37,7 +37,7 @@ pub struct Launches<'a> {
     /// Effects of the launches, in order. They are determined when they are first needed.
     pub effects: OnceCell<Vec<SlotEffects>>,
     /// Examinations of the kernels so far.
-    pub examinations: Examinations,
+    pub examinations: Examinations<'a>,
     /// Sizes of the kernels, which limit what is fused.
     pub budget: Budget,
 }

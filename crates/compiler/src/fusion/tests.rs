@@ -16,6 +16,7 @@ use crate::{NdRange, NdSize};
 
 mod batched;
 mod contraction;
+mod examinations;
 mod local;
 mod malformed;
 mod partition;

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::ptr;
+use std::sync::Arc;
 
 use kiln_spirv::edit::Context as _;
 use kiln_spirv::edit::{
@@ -20,49 +22,158 @@ use crate::analysis::access;
 use crate::analysis::operations::Operations;
 use crate::plan::{Argument, Plan, Slot};
 
-/// Returns the key of a slot's program: a module, and the values of its specialization constants.
-fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
+/// Key of a slot's program: a module, and the values of its specialization constants.
+type Key<'a> = (usize, &'a [(u32, Vec<u8>)]);
+
+/// Returns the key of a slot's program.
+fn key(slot: &Slot) -> Key<'_> {
     (slot.module, &slot.constants)
 }
 
-/// Returns the kernels of a plan's slots, in order, with their programs' constants at the slots' values.
-///
-/// # Errors
-///
-/// Fails where [`ungrouped`], [`specialize`] or [`Modes::of`] fail, and with
-/// [`UnknownKernel`](kiln_spirv::ErrorKind::UnknownKernel) if a module has no kernel of the slot's name.
-pub(crate) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
-    let named = |slot: &Slot, error: Error| error.within(format!("`{}`", slot.kernel));
-    let (mut plain, mut specialized) = (HashMap::new(), HashMap::new());
-    for slot in &plan.slots {
+/// Kernels that were extracted from modules, for plans that have them, too.
+#[derive(Default)]
+pub(crate) struct Extracts<'m>(Vec<Extract<'m>>);
+
+/// Kernel that was extracted, and what it depends on besides its name.
+struct Extract<'m> {
+    module: &'m Module,
+    constants: Vec<(u32, Vec<u8>)>,
+    shared: BTreeSet<usize>,
+    separate_functions: bool,
+    kernel: Arc<Kernel>,
+}
+
+/// Kernel of a plan's slot.
+struct Wanted<'a, 'm> {
+    at: usize,
+    slot: &'a Slot,
+    module: &'m Module,
+    shared: BTreeSet<usize>,
+    separate_functions: bool,
+}
+
+impl<'m> Extracts<'m> {
+    /// Returns the kernels of a plan's slots, in order, with their programs' constants at the slots' values. Slots get
+    /// the same kernel if their kernels are equal.
+    ///
+    /// # Errors
+    ///
+    /// Fails where [`ungrouped`], [`specialize`] or [`Modes::of`] fail, and with
+    /// [`UnknownKernel`](kiln_spirv::ErrorKind::UnknownKernel) if a module has no kernel of the slot's name.
+    pub(crate) fn kernels(
+        &mut self,
+        plan: &Plan,
+        modules: &[&'m Module],
+    ) -> Result<Vec<Arc<Kernel>>> {
+        let separate_functions = plan.target.separate_functions;
+        let slots = plan.slots.iter().enumerate();
+        let wanted = slots.map(|(at, slot)| Wanted {
+            at,
+            slot,
+            module: modules[slot.module],
+            shared: shared(plan, at),
+            separate_functions,
+        });
+        let wanted: Vec<_> = wanted.collect();
+        let new: Vec<_> = wanted.iter().filter(|own| self.find(own).is_none()).collect();
+        let plain = plain(&new)?;
+        let specialized = specialized(&new, &plain)?;
+        let programs = specialized.iter().map(|(&key, module)| (key, Program::of(module)));
+        let programs: HashMap<_, _> = programs.collect();
+        let kernel = |own: &Wanted<'_, 'm>| match self.find(own) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => {
+                let kernel = own.extract(&programs[&key(own.slot)]);
+                Ok(self.add(own, kernel.map_err(|error| in_launch(own.at, own.slot, error))?))
+            }
+        };
+        wanted.iter().map(kernel).collect()
+    }
+
+    fn find(&self, wanted: &Wanted<'_, 'm>) -> Option<&Arc<Kernel>> {
+        let is_wanted = |known: &&Extract<'m>| {
+            known.is_of(wanted)
+                && known.shared == wanted.shared
+                && known.separate_functions == wanted.separate_functions
+        };
+        self.0.iter().find(is_wanted).map(|known| &known.kernel)
+    }
+
+    /// Adds a kernel. It stands for the known one that is equal, if there is one.
+    fn add(&mut self, wanted: &Wanted<'_, 'm>, kernel: Kernel) -> Arc<Kernel> {
+        let is_equal = |known: &&Extract<'m>| {
+            known.is_of(wanted)
+                && known.kernel.function == kernel.function
+                && known.kernel.module == kernel.module
+        };
+        let equal = self.0.iter().find(is_equal).map(|known| Arc::clone(&known.kernel));
+        let kernel = equal.unwrap_or_else(|| Arc::new(kernel));
+        self.0.push(Extract {
+            module: wanted.module,
+            constants: wanted.slot.constants.clone(),
+            shared: wanted.shared.clone(),
+            separate_functions: wanted.separate_functions,
+            kernel: Arc::clone(&kernel),
+        });
+        kernel
+    }
+}
+
+impl Extract<'_> {
+    /// Whether this is the kernel of a program that is wanted, perhaps for other arguments.
+    fn is_of(&self, wanted: &Wanted<'_, '_>) -> bool {
+        ptr::eq(self.module, wanted.module)
+            && self.kernel.name == wanted.slot.kernel
+            && self.constants == wanted.slot.constants
+    }
+}
+
+/// Returns the modules of kernels without decoration groups, by their numbers.
+fn plain<'m>(wanted: &[&Wanted<'_, 'm>]) -> Result<HashMap<usize, Cow<'m, Module>>> {
+    let mut plain = HashMap::new();
+    for Wanted { slot, module, .. } in wanted {
         if let Entry::Vacant(new) = plain.entry(slot.module) {
-            new.insert(ungrouped(modules[slot.module]).map_err(|error| named(slot, error))?);
+            new.insert(ungrouped(module).map_err(|error| named(slot, error))?);
         }
     }
-    for slot in &plan.slots {
+    Ok(plain)
+}
+
+/// Returns the programs of kernels, by their keys, with the constants at their values.
+fn specialized<'a>(
+    wanted: &[&Wanted<'a, '_>],
+    plain: &'a HashMap<usize, Cow<'_, Module>>,
+) -> Result<HashMap<Key<'a>, Cow<'a, Module>>> {
+    let mut specialized = HashMap::new();
+    for Wanted { slot, .. } in wanted {
         if let Entry::Vacant(new) = specialized.entry(key(slot)) {
             let module = specialize(&plain[&slot.module], &slot.constants);
             new.insert(module.map_err(|error| named(slot, error))?);
         }
     }
-    let programs = specialized.iter().map(|(&key, module)| (key, Program::of(module)));
-    let programs: HashMap<_, _> = programs.collect();
-    let kernel = |(at, slot): (usize, &Slot)| {
-        let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
+    Ok(specialized)
+}
+
+/// Returns an error with the slot's kernel as its context.
+fn named(slot: &Slot, error: Error) -> Error {
+    error.within(format!("`{}`", slot.kernel))
+}
+
+impl Wanted<'_, '_> {
+    fn extract(&self, program: &Program<'_>) -> Result<Kernel> {
+        let mut kernel = program.kernel(&self.slot.kernel)?;
         written::drop_marks(&mut kernel.module);
-        kernel.inline_helpers(&shared(plan, at), plan.target.separate_functions)?;
-        kernel.keep_in_registers(plan.target.separate_functions)?;
+        kernel.inline_helpers(&self.shared, self.separate_functions)?;
+        kernel.keep_in_registers(self.separate_functions)?;
         Ok(kernel)
-    };
-    let slots = plan.slots.iter().enumerate();
-    slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| in_launch(at, slot, error))).collect()
+    }
 }
 
 /// Returns a kernel of a fused module. Helpers that are passed buffers of the `shared` parameters are inlined.
 ///
 /// # Errors
 ///
-/// Fails like [`kernels`].
+/// Fails like [`Extracts::kernels`].
 pub(crate) fn kernel(
     module: &Module,
     name: &str,
@@ -78,7 +189,7 @@ pub(crate) fn kernel(
 ///
 /// # Errors
 ///
-/// Fails like [`kernels`].
+/// Fails like [`Extracts::kernels`].
 pub(crate) fn single(module: &Module, name: &str) -> Result<Kernel> {
     let mut kernel = Program::of(module).kernel(name)?;
     kernel.keep_in_registers(false)?;

@@ -28,7 +28,7 @@ use super::outcome::{Fused, Outcome, SlotFindings, Trust};
 use crate::analysis::access::Accesses;
 use crate::analysis::declaration::Parameter;
 use crate::plan::Plan;
-use crate::transform::extract::{self, Kernel};
+use crate::transform::extract::Kernel;
 use crate::transform::lower_version;
 use crate::transform::merge::Part;
 use crate::transform::modes::Modes;
@@ -41,7 +41,7 @@ pub(super) const MAX_MEMBERS: usize = 64;
 /// Fuses the launches of a plan in the form `Batched`, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
     plan: &Plan,
-    programs: Programs<'_>,
+    programs: Programs<'_, '_>,
     trust: Trust,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
@@ -52,7 +52,7 @@ pub(super) fn attempt(
         return Err(Error::invalid("there are no launches to fuse").into());
     };
     let alone = Plan { slots: vec![first.clone()], ..plan.clone() };
-    let kernels = extract::kernels(&alone, programs.modules)?;
+    let kernels = programs.kernels(&alone)?;
     let [kernel] = &*kernels else { return Err(Error::invalid("a launch has no kernel").into()) };
     if kernel.prints() {
         return Err(Obstacle::Refusal(format!(

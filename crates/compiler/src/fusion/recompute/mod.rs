@@ -32,6 +32,7 @@ mod unroll;
 mod vectors;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kiln_spirv::Result;
 
@@ -53,18 +54,19 @@ use stages::{Stage, Stages};
 /// way.
 pub(super) fn attempt(
     plan: &Plan,
-    programs: Programs<'_>,
+    programs: Programs<'_, '_>,
     trust: Trust,
     form: FusionForm,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    let extracted = extract::kernels(plan, programs.modules)?;
+    let extracted = programs.kernels(plan)?;
     let stages = divide(plan, &extracted, programs.examinations, outcome)?;
     let (mut kernels, mut judged) = (Vec::new(), Vec::new());
     for stage in &stages.all {
         let mut own = Outcome::of(&stage.plan);
         let plain = Arrangement::plain(&stage.plan);
-        let own_kernels: Vec<_> = stage.launches.iter().map(|&launch| &extracted[launch]).collect();
+        let own_kernels: Vec<_> =
+            stage.launches.iter().map(|&launch| Arc::clone(&extracted[launch])).collect();
         let examinations = programs.examinations;
         let fused =
             attempt::attempt(&plain, &own_kernels, examinations, trust, Width::ONE, &mut own);
@@ -86,8 +88,8 @@ pub(super) fn attempt(
 /// Examines each launch by itself, and divides the launches into stages.
 fn divide(
     plan: &Plan,
-    kernels: &[Kernel],
-    examinations: &Examinations,
+    kernels: &[Arc<Kernel>],
+    examinations: &Examinations<'_>,
     outcome: &mut Outcome,
 ) -> Result<Stages, Obstacle> {
     if let Some(kernel) = kernels.iter().find(|kernel| kernel.prints()) {
@@ -101,7 +103,7 @@ fn divide(
         let definitions = kernel.module.definitions();
         let space = Space::new(&slot.range);
         let examined = examinations
-            .of(slot, &definitions, kernel.function, &space)
+            .of(slot, kernel, &definitions, &space)
             .map_err(|error| extract::in_launch(at, slot, error))?;
         let place = |&argument: &usize| Place { slot: at, argument };
         outcome.constants.extend(examined.accesses.constants.iter().map(place));
