@@ -4,7 +4,7 @@
 //! three of its parameters first, and its callers of its result, so that everything else stays as it is. Kernels keep
 //! their parameters, which the host gives them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rspirv::spirv::{Capability, Decoration, Op};
 
@@ -52,7 +52,7 @@ pub fn widen_vectors(module: &mut Module) -> Result<bool> {
 }
 
 /// Returns the types of vectors of three components, with the type of the component.
-fn vectors(module: &Module) -> HashMap<u32, u32> {
+fn vectors(module: &Module) -> BTreeMap<u32, u32> {
     let globals = module.section(Section::Globals).iter();
     let vectors = globals.filter(|i| i.op() == Some(Op::TypeVector) && i.word(2) == Some(NARROW));
     vectors.filter_map(|i| Some((i.word(0)?, i.word(1)?))).collect()
@@ -67,7 +67,7 @@ fn has_function_pointers(module: &Module) -> bool {
 type Signature = Vec<u32>;
 
 /// Returns the functions besides kernels that have such parameters or results, with the types of their parameters.
-fn signatures(module: &Module, narrow: &HashMap<u32, u32>) -> HashMap<u32, Signature> {
+fn signatures(module: &Module, narrow: &BTreeMap<u32, u32>) -> HashMap<u32, Signature> {
     let entries = module.section(Section::EntryPoints).iter();
     let kernels: HashSet<_> = entries.filter_map(|i| i.word(1)).collect();
     let signature = |function: &Function| {

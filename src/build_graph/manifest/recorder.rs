@@ -3,7 +3,7 @@
 //! The number of uses of an entry is written when it reaches a power of two, and when the recording settles or
 //! ends. So the file stays small, and a crash loses at most half of the uses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct ManifestRecorder {
 pub(super) struct Known {
     devices: HashSet<[u8; 8]>,
     modules: HashSet<Digest>,
-    uses: HashMap<BuildKey, Uses>,
+    uses: BTreeMap<BuildKey, Uses>,
 }
 
 /// Uses of an entry.

@@ -51,7 +51,7 @@ const MAX_FILE_BYTES: u64 = 4 << 30;
 pub struct BuildManifest {
     /// In the order in which they are built ahead.
     entries: Vec<ManifestEntry>,
-    modules: HashMap<Digest, ModuleText>,
+    modules: BTreeMap<Digest, ModuleText>,
     devices: BTreeMap<String, Arc<DeviceLine>>,
     sessions: BTreeMap<SessionId, SessionLine>,
     damaged: usize,
@@ -389,7 +389,7 @@ impl BuildManifest {
 /// Lines of entries, and their uses.
 #[derive(Default)]
 struct Entries {
-    lines: HashMap<BuildKey, EntryLine>,
+    lines: BTreeMap<BuildKey, EntryLine>,
     uses: HashMap<BuildKey, Uses>,
 }
 

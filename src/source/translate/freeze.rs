@@ -6,7 +6,7 @@
 //! results are always defined. Other operands need the `freeze`: without it, a later compiler might take a
 //! branch on an undefined value for unreachable code.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::assembly::{Kind, Token, tokens};
 
@@ -37,7 +37,7 @@ struct Values<'t> {
     /// Parameters that are declared to be defined.
     parameters: HashSet<&'t str>,
     /// Tokens of the instruction that calculates each value, after the `=`.
-    instructions: HashMap<&'t str, Vec<Token<'t>>>,
+    instructions: BTreeMap<&'t str, Vec<Token<'t>>>,
 }
 
 impl<'t> Values<'t> {

@@ -4,7 +4,7 @@
 //! compiler knows, may be valid without it. Only the outline of the text is read: where functions are defined,
 //! and which names they mention.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::assembly::Names;
@@ -16,7 +16,7 @@ struct Function<'t> {
     is_kernel: bool,
     /// Position in the text, from the specifiers to the closing brace.
     range: Range<usize>,
-    identifiers: HashSet<&'t str>,
+    identifiers: BTreeSet<&'t str>,
 }
 
 /// Returns the text without the kernels that are not in `kernels`, and without the functions that no other code

@@ -3,7 +3,7 @@
 //! Each decoration of an accepted module is in a list of known ones: those that claim nothing, and those whose
 //! claims the check covers. The same holds for execution modes, for the flags of loops, accesses and functions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::edit::{
     Access, Address, Definitions, Effect, Function, Instruction, Meaning, Section, View,
@@ -137,7 +137,7 @@ const CLAIMS: FunctionControl = FunctionControl::PURE.union(FunctionControl::CON
 /// Returns the ids of the functions that claim to have no effects, but access other memory than their own
 /// variables, or call functions that may. Compilers omit writes to memory that only functions without effects
 /// would read.
-fn false_claims(definitions: &Definitions<'_>) -> HashSet<u32> {
+fn false_claims(definitions: &Definitions<'_>) -> BTreeSet<u32> {
     let functions = &definitions.module().functions;
     let claiming = functions.iter().filter(|function| {
         let declared = function.body.iter().find(|i| i.op() == Some(Op::Function));

@@ -10,7 +10,7 @@
 //!
 //! Drivers inline functions, so that the memory of a function counts as often as the function is called.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kiln_spirv::edit::{
     Class, Definitions, Effect, Instruction, Meaning, Section, located, operand_ids,
@@ -142,7 +142,7 @@ impl<'a, 'm> Stack<'a, 'm> {
                 i.result().map(|id| set.insert(id, (at, position, *i)));
             }
         }
-        let mut kept = HashSet::new();
+        let mut kept = BTreeSet::new();
         let mut use_at = |id: u32, (at, position): (usize, usize)| {
             let Some(&(own, from, _)) = set.get(&id) else { return };
             let is_set_before = before[own] || barriers[own].iter().any(|&barrier| barrier > from);

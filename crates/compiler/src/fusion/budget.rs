@@ -4,7 +4,7 @@
 //! the functions of a kernel, so a function counts at each of its calls.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kiln_spirv::Module;
 use kiln_spirv::edit::{Class, Section, View};
@@ -97,7 +97,7 @@ fn instructions(module: &Module) -> HashMap<&str, u64> {
 
 /// Returns the number of instructions of each function by its id, with the functions that it calls inlined.
 fn inlined_sizes(module: &Module) -> HashMap<u32, u64> {
-    let mut own = HashMap::new();
+    let mut own = BTreeMap::new();
     for function in &module.functions {
         let (mut count, mut called) = (0u64, Vec::new());
         for i in function.body.iter() {

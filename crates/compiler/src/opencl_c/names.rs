@@ -1,6 +1,6 @@
 //! Names in the text: the module's where they are unique, else with the id appended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kiln_spirv::Module;
 use kiln_spirv::edit::Section;
@@ -19,7 +19,7 @@ pub(super) struct Names {
 impl Names {
     /// Chooses the names of a module's ids. `linked` are the names that it shares with other objects.
     pub(super) fn of<'m>(module: &'m Module, linked: impl Iterator<Item = &'m str>) -> Self {
-        let mut bases = HashMap::new();
+        let mut bases = BTreeMap::new();
         for name in module.section(Section::Names).iter() {
             if let Some((id, text)) = name.named()
                 && let Some(base) = identifier(text)

@@ -247,8 +247,11 @@ fn add_id_parameters(
         }
     }
     let mut parameters = HashMap::new();
-    for &function in &reading {
-        parameters.insert(function, module.fresh_id()?);
+    for at in 0..module.functions.len() {
+        let id = module.functions[at].id;
+        if reading.contains(&id) {
+            parameters.insert(id, module.fresh_id()?);
+        }
     }
     for at in 0..module.functions.len() {
         let id = module.functions[at].id;

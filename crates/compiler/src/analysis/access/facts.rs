@@ -87,6 +87,7 @@ impl Facts {
     }
 
     /// Adds facts that hold at the same time.
+    #[allow(clippy::iter_over_hash_type, reason = "each value has an entry of its own")]
     pub(super) fn add_all(&mut self, other: &Self) {
         self.known.get_mut().clear();
         for (&id, form) in &other.values {
