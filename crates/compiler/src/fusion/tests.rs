@@ -102,7 +102,8 @@ fn grouped(launches: &[Launch], dead: &[u32]) -> Plan {
     plan
 }
 
-/// Fuses a plan's launches, without what earlier calls found.
+/// Fuses a plan's launches, without what earlier calls found. Another call has to give the same bytes: the numbers in
+/// them must not follow the order of a hash map.
 fn fuse(
     plan: &Plan,
     modules: &[&Module],
@@ -110,10 +111,14 @@ fn fuse(
     width: Width,
     form: FusionForm,
 ) -> kiln_spirv::Result<Outcome> {
-    let programs = Programs { modules, examinations: &Examinations::default() };
-    let outcome = super::fuse(plan, programs, trust, width, form)?;
+    let new = || {
+        let programs = Programs { modules, examinations: &Examinations::default() };
+        super::fuse(plan, programs, trust, width, form)
+    };
+    let outcome = new()?;
     if let Ok(fused) = &outcome.fused {
         proofs::assert_kept(plan, modules, fused);
+        assert!(new()?.fused.unwrap().module == fused.module, "the bytes differ in each call");
     }
     Ok(outcome)
 }

@@ -74,8 +74,11 @@ pub(super) fn fuse(program: &Program, directive: &Directive) -> Result<Outcome, 
 fn in_form(program: &Program, request: &Request, form: FusionForm) -> Result<Outcome, String> {
     let Request { plan, trust, width, .. } = request;
     let modules = [&program.module];
-    let programs = Programs { modules: &modules, examinations: &Examinations::default() };
-    let outcome = match fusion::fuse(plan, programs, *trust, *width, form) {
+    let fuse = || {
+        let programs = Programs { modules: &modules, examinations: &Examinations::default() };
+        fusion::fuse(plan, programs, *trust, *width, form)
+    };
+    let outcome = match fuse() {
         Ok(outcome) => outcome,
         Err(error) => return Ok(Outcome::shown(format!("error: {}\n", failure(&error)))),
     };
@@ -92,6 +95,10 @@ fn in_form(program: &Program, request: &Request, form: FusionForm) -> Result<Out
     shown += &describe(fused);
     shown += &bounds_of(program, request, fused)?;
     let bytes = fused.module.assemble();
+    let again = fuse().ok().and_then(|outcome| outcome.fused.ok());
+    if again.is_none_or(|again| again.module.assemble() != bytes) {
+        return Err("another call gives a fused module of other bytes".to_owned());
+    }
     if request.is_validated && *HAS_VALIDATOR {
         validate(&bytes).map_err(|why| format!("the fused module is not valid: {why}"))?;
     }

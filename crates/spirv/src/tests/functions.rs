@@ -6,6 +6,7 @@ use super::super::module::{Module, Section};
 use super::super::names::{own_names, user_name, user_symbol};
 use super::super::recursion::recursive_function;
 use super::super::stream::string_words;
+use super::super::widen::widen_vectors;
 use super::{Builder, KERNEL};
 
 const EXPORT: LinkageType = LinkageType::Export;
@@ -162,4 +163,33 @@ fn kernels_that_are_not_kept_are_removed() {
     own_names(&mut kept, |name| name == "saxpy").unwrap();
     assert_eq!(names(&kept, Section::EntryPoints, 2).len(), 1);
     assert_eq!(kept.functions.iter().map(|function| function.id).collect::<Vec<_>>(), [10]);
+}
+
+#[test]
+fn vectors_are_widened_to_the_same_words_each_time() {
+    let components = [10, 11, 12, 13];
+    let mut builder = Builder::new();
+    builder.0[3] = 200;
+    builder = builder.op(Op::TypeVoid, &[1]);
+    for (component, width) in components.into_iter().zip([8, 16, 32, 64]) {
+        builder = builder.op(Op::TypeInt, &[component, width, 0]);
+    }
+    for component in components {
+        builder = builder.op(Op::TypeVector, &[component + 10, component, 3]);
+    }
+    let taken = components.map(|component| component + 10);
+    let types: Vec<_> = [30, 1].into_iter().chain(taken).collect();
+    builder = builder.op(Op::TypeFunction, &types).op(Op::Function, &[1, 31, 0, 30]);
+    for ty in taken {
+        builder = builder.op(Op::FunctionParameter, &[ty, ty + 20]);
+    }
+    let builder = builder.op(Op::Label, &[50]).op(Op::Return, &[]).op(Op::FunctionEnd, &[]);
+    let module = Module::parse(builder.bytes()).unwrap();
+    let widened = || {
+        let mut widened = module.clone();
+        assert!(widen_vectors(&mut widened).unwrap());
+        widened
+    };
+    let first = widened();
+    assert!((0..20).all(|_| widened() == first));
 }
