@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use rspirv::spirv::{Decoration, LinkageType, Op, StorageClass};
+use rspirv::spirv::{AddressingModel, Decoration, LinkageType, Op, StorageClass};
 
 use super::grammar::ExtendedSet;
 use super::stream::Stream;
-use super::table::Class;
+use super::table::{Class, View};
 use super::words::{Header, Instruction, Word};
 use crate::error::{Error, Result};
 
@@ -201,6 +201,22 @@ impl Module {
             )
         })?;
         Ok(id)
+    }
+
+    /// Returns the size of addresses in bytes; `None` if the module does not declare an addressing model that states
+    /// it, as those of OpenCL do (3.4).
+    #[must_use]
+    pub fn address_bytes(&self) -> Option<u32> {
+        let addressing =
+            self.section(Section::MemoryModel).iter().find_map(|i| match i.view() {
+                View::MemoryModel { addressing, .. } => Some(addressing),
+                _ => None,
+            })?;
+        match AddressingModel::from_u32(addressing)? {
+            AddressingModel::Physical32 => Some(4),
+            AddressingModel::Physical64 => Some(8),
+            _ => None,
+        }
     }
 
     /// Returns the sets of extended instructions, by the ids of their imports.

@@ -10,8 +10,7 @@ use kiln_spirv::edit::{
 };
 use kiln_spirv::{Module, unfit_built_in};
 use rspirv::spirv::{
-    AddressingModel, Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op,
-    StorageClass,
+    Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op, StorageClass,
 };
 
 use crate::analysis::vector_access::extended;
@@ -40,14 +39,8 @@ pub(super) fn refused(definitions: &Definitions<'_>) -> Option<String> {
 /// Returns the reason why a built-in value or an input variable is refused, if one is.
 fn refused_built_in(definitions: &Definitions<'_>) -> Option<String> {
     let module = definitions.module();
-    let models = module.section(Section::MemoryModel).iter();
-    let addressing = models.into_iter().find_map(|i| match i.view() {
-        View::MemoryModel { addressing, .. } => Some(addressing),
-        _ => None,
-    });
-    let address_bits = match addressing {
-        Some(model) if model == AddressingModel::Physical32 as u32 => 32,
-        _ => 64,
+    let Some(address_bytes) = module.address_bytes() else {
+        return Some("its module has an addressing model that is not followed".to_owned());
     };
     let is_built_in = |i: &Instruction<'_>| match i.view() {
         View::Decorate { decoration, .. }
@@ -57,7 +50,7 @@ fn refused_built_in(definitions: &Definitions<'_>) -> Option<String> {
     };
     let mut known = HashSet::new();
     for i in module.section(Section::Annotations).iter().filter(is_built_in) {
-        let unfit = unfit_built_in(definitions, &i, address_bits);
+        let unfit = unfit_built_in(definitions, &i, 8 * address_bytes);
         let is_new = i.target().is_some_and(|id| known.insert(id));
         let twice = (!is_new).then(|| "has a variable with two built-in values".to_owned());
         if let Some(reason) = unfit.or(twice) {

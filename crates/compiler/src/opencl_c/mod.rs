@@ -44,8 +44,7 @@ use std::fmt::Write as _;
 use kiln_spirv::edit::{Definitions, Function, Instruction, Location, Section, View, invalid};
 use kiln_spirv::{Demand, Error, Module, Result};
 use rspirv::spirv::{
-    AddressingModel, Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op,
-    StorageClass,
+    Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op, StorageClass,
 };
 
 use linkage::Linked;
@@ -176,17 +175,9 @@ struct Emitter<'m> {
 
 impl<'m> Emitter<'m> {
     fn of(module: &'m Module, values: &[(u32, Vec<u8>)], linked: Linked<'m>) -> Result<Self> {
-        let model = module.section(Section::MemoryModel).iter().next().map(|model| model.view());
-        let addressing = match model {
-            Some(View::MemoryModel { addressing, .. }) => AddressingModel::from_u32(addressing),
-            _ => None,
-        };
-        let pointer_bytes = match addressing {
-            Some(AddressingModel::Physical32) => 4,
-            Some(AddressingModel::Physical64) => 8,
-            Some(other) => return Err(unsupported(format!("addressing model {other:?}"))),
-            None => return Err(malformed("its memory model")),
-        };
+        let pointer_bytes = module
+            .address_bytes()
+            .ok_or_else(|| unsupported("an addressing model without a size of addresses"))?;
         let mut emitter = Self {
             module,
             definitions: module.definitions(),

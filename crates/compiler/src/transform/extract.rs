@@ -324,6 +324,12 @@ impl<'m> Program<'m> {
     }
 
     fn kernel(&self, name: &str) -> Result<Kernel> {
+        if self.module.address_bytes().is_none() {
+            return Err(Error::unsupported(format!(
+                "the module of `{name}` has an addressing model without a size of addresses; OpenCL's are \
+                 Physical32 and Physical64"
+            )));
+        }
         let (entry, function) = access::function_of(self.module, name)?;
         let modes = Modes::of(self.module, entry, name)?;
         let extract = self.references.as_ref().and_then(|all| all.extract(function).ok());

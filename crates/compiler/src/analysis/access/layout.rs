@@ -40,16 +40,8 @@ pub(crate) enum Parts {
 
 impl Layouts {
     pub(crate) fn of(module: &Module, definitions: &Definitions<'_>) -> Self {
-        let models = module.section(Section::MemoryModel).iter();
-        let addressing = models.into_iter().find_map(|i| match i.view() {
-            View::MemoryModel { addressing, .. } => Some(addressing),
-            _ => None,
-        });
-        let address = if addressing == Some(rspirv::spirv::AddressingModel::Physical32 as u32) {
-            4
-        } else {
-            8
-        };
+        // Kernels without such a size are refused where they are extracted.
+        let address = module.address_bytes().unwrap_or(8).into();
         let annotations = module.section(Section::Annotations).iter();
         let packed = annotations.filter_map(|i| i.decoration(Decoration::CPacked));
         let packed: HashMap<u32, ()> = packed.map(|(id, _)| (id, ())).collect();

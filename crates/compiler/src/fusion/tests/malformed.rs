@@ -2,7 +2,8 @@
 
 use super::super::fuzzing;
 use super::*;
-use crate::opencl_c;
+use crate::{bounds, opencl_c};
+use rspirv::spirv::AddressingModel;
 use test_tools::damage::{Random, assemble, instructions, test_changed};
 
 /// Modules of several producers and levels of optimisation.
@@ -40,6 +41,39 @@ fn randomly_changed_modules_do_not_panic() {
         let choices: Vec<_> = (0..64).map(|_| random.below(256) as u8).collect();
         exercise(bytes, &choices);
     });
+}
+
+/// The sizes of pointers, and the offsets of members after them, would be guessed otherwise.
+#[test]
+fn modules_without_a_size_of_addresses_are_refused_by_name() {
+    let scale = |from, to| ("scale", vec![buffer(from), buffer(to), float(2.0)]);
+    let plan = plan(&[scale(0, 1), scale(1, 2)], 64, &[]);
+    let changed = |change: &dyn Fn(&mut Vec<Vec<u32>>)| {
+        let mut all = instructions(OPTIMISED);
+        change(&mut all);
+        Module::parse(assemble(&all)).unwrap()
+    };
+    let is_model = |i: &Vec<u32>| i[0] & 0xffff == Op::MemoryModel as u32;
+    let with_model = |model: u32| {
+        changed(&|all| all.iter_mut().filter(|i| is_model(i)).for_each(|i| i[1] = model))
+    };
+    let outcome = |module: &Module| {
+        fuse(&plan, &[module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap().fused
+    };
+    assert!(outcome(&with_model(AddressingModel::Physical64 as u32)).is_ok());
+    for module in [
+        with_model(AddressingModel::Logical as u32),
+        with_model(AddressingModel::PhysicalStorageBuffer64 as u32),
+        with_model(77),
+        changed(&|all| all.retain(|i| !is_model(i))),
+    ] {
+        let refused = outcome(&module).unwrap_err();
+        assert!(refused.contains("addressing model"), "{refused}");
+        let refused = opencl_c::opencl_c(&module).unwrap_err().to_string();
+        assert!(refused.contains("addressing model"), "{refused}");
+        let refused = bounds::Kernel::of(&module, "scale", &[], &BTreeSet::new()).unwrap_err();
+        assert!(refused.to_string().contains("addressing model"), "{refused}");
+    }
 }
 
 /// Parts of the compiler would otherwise use different definitions of the function.
