@@ -1,17 +1,20 @@
 //! Time of the fusing compiler: `cargo bench --bench fusing --all-features`. The chains of `benches/chains.rs` are
-//! searched for fused kernels without a device, as a fusion scope does it. Each of the last lines states the sum of a
-//! form over all chains, of medians. An argument after `--` limits the chains to those whose name contains it.
+//! searched for fused kernels without a device, as a fusion scope does it. The last line states the sums of the medians
+//! over all chains. An argument after `--` limits the chains to those whose name contains it.
 //!
 //! `FUSING_ROUNDS=1` makes one round, for a profiler that counts instructions.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
+mod support;
+
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::support::chains::{self, Chain, Contents, Step, Value};
 use kiln::fusion::FusionForm;
 use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range, search};
+use support::{median, time};
 
 /// Number of rounds, of which the median counts.
 const ROUNDS: usize = 11;
@@ -52,15 +55,8 @@ fn launches(chain: &Chain) -> kiln::Result<Vec<Launch>> {
 }
 
 /// Returns the median time of a call.
-fn median(rounds: usize, mut call: impl FnMut()) -> Duration {
-    let times = (0..rounds).map(|_| {
-        let start = Instant::now();
-        call();
-        start.elapsed()
-    });
-    let mut times: Vec<Duration> = times.collect();
-    times.sort_unstable();
-    times[rounds / 2]
+fn measure(rounds: usize, mut call: impl FnMut()) -> Duration {
+    median((0..rounds).map(|_| time(&mut call)).collect())
 }
 
 fn main() -> kiln::Result<()> {
@@ -78,12 +74,12 @@ fn main() -> kiln::Result<()> {
         (count, parts, fused) = (count + 1, parts + found.0, fused + found.1);
         let form = |form| {
             let options = FusionOptions { form, ..FusionOptions::default() };
-            median(rounds, || drop(black_box(fuse(&modules, &launches, &dead, options))))
+            measure(rounds, || drop(black_box(fuse(&modules, &launches, &dead, options))))
         };
         let times = [
             form(FusionForm::Direct),
             form(FusionForm::Batched),
-            median(rounds, || {
+            measure(rounds, || {
                 drop(black_box(search(&modules, &launches, &dead, FusionOptions::default())));
             }),
         ];

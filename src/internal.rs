@@ -191,14 +191,13 @@ pub mod translate {
 pub mod fusion {
     //! Fusion of launches that are described by plain data.
 
-    use std::cell::OnceCell;
     use std::collections::{BTreeSet, HashMap};
 
     use crate::device::{DeviceInfo, Workarounds};
     use crate::error::Result;
     use kiln_compiler::fusion::{
-        Budget, Examinations, FusionForm, Internalization, Launches, Memory, Place, Plan, Programs,
-        Region, Slot, Target, Trust, Width,
+        Examinations, FusionForm, Internalization, Launches, Memory, Place, Plan, Programs, Region,
+        Slot, Target, Trust, Width,
     };
     use kiln_compiler::{NdRange, NdSize};
     use kiln_spirv::Module;
@@ -409,19 +408,9 @@ pub mod fusion {
         options: FusionOptions,
     ) -> Result<(usize, usize)> {
         let Described { modules, plan, .. } = Described::new(modules, launches, dead, options)?;
-        let launches = Launches {
-            plan: &plan,
-            modules: modules.iter().map(Some).collect(),
-            options: vec![0; modules.len()],
-            trust: Trust::ProofOnly,
-            width: Width { most: options.width, least_left: 0 },
-            is_gpu: false,
-            forced_form: None,
-            exceeded_limit: &|_| None,
-            effects: OnceCell::new(),
-            examinations: Examinations::default(),
-            budget: Budget::default(),
-        };
+        let modules: Vec<_> = modules.iter().collect();
+        let width = Width { most: options.width, least_left: 0 };
+        let launches = Launches { width, ..Launches::of(&plan, &modules) };
         let outcome = launches.fuse(&launches.whole(), options.form)?;
         if outcome.fused.is_ok() {
             return Ok((1, plan.slots.len()));

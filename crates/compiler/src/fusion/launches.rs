@@ -110,6 +110,24 @@ impl Group {
 }
 
 impl<'a> Launches<'a> {
+    /// Returns the launches of a plan, for a CPU without limits: all modules are available and have the same options, and
+    /// a proof is required.
+    pub fn of(plan: &'a Plan, modules: &[&'a Module]) -> Self {
+        Self {
+            plan,
+            modules: modules.iter().copied().map(Some).collect(),
+            options: vec![0; modules.len()],
+            trust: Trust::ProofOnly,
+            width: Width::ONE,
+            is_gpu: false,
+            forced_form: None,
+            exceeded_limit: &|_| None,
+            effects: OnceCell::new(),
+            examinations: Examinations::default(),
+            budget: Budget::default(),
+        }
+    }
+
     /// Returns the group of all launches.
     pub fn whole(&self) -> Group {
         Group::of(0..self.plan.slots.len())

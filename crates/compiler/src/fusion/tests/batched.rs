@@ -1,7 +1,5 @@
 //! Equal launches that do not depend on each other, each in work-groups of its own.
 
-use std::cell::OnceCell;
-
 use super::*;
 
 const FORM: FusionForm = FusionForm::Batched;
@@ -20,19 +18,7 @@ fn partition(
 ) -> Vec<(Vec<usize>, Option<FusionForm>)> {
     let module = Module::parse(OPTIMISED).unwrap();
     let plan = plan(launches, 1024, &[]);
-    let launches = Launches {
-        plan: &plan,
-        modules: vec![Some(&module)],
-        options: vec![0],
-        trust: Trust::ProofOnly,
-        width: Width::ONE,
-        is_gpu: false,
-        forced_form,
-        exceeded_limit,
-        effects: OnceCell::new(),
-        examinations: Examinations::default(),
-        budget: Budget::default(),
-    };
+    let launches = Launches { forced_form, exceeded_limit, ..Launches::of(&plan, &[&module]) };
     let parts = launches.partition().into_iter();
     let form = |part: &Part| part.candidates.first().map(|candidate| candidate.form);
     parts.map(|part| (part.slots.clone(), form(&part))).collect()

@@ -6,23 +6,6 @@ use kiln_spirv::Access;
 
 use super::*;
 
-/// Returns the launches of a plan of the test kernels.
-fn launches_of<'a>(plan: &'a Plan, module: &'a Module) -> Launches<'a> {
-    Launches {
-        plan,
-        modules: vec![Some(module)],
-        options: vec![0],
-        trust: Trust::ProofOnly,
-        width: Width::ONE,
-        is_gpu: false,
-        forced_form: None,
-        exceeded_limit: &|_| None,
-        effects: OnceCell::new(),
-        examinations: Examinations::default(),
-        budget: Budget::default(),
-    }
-}
-
 /// Calls `check` with launches of the test kernels over 1,024 work-items.
 fn with_launches<T>(
     launches: &[Launch],
@@ -31,7 +14,7 @@ fn with_launches<T>(
 ) -> T {
     let module = Module::parse(OPTIMISED).unwrap();
     let plan = plan(launches, 1024, dead);
-    check(&launches_of(&plan, &module))
+    check(&Launches::of(&plan, &[&module]))
 }
 
 fn scale(from: u32, to: u32) -> Launch {
@@ -74,7 +57,7 @@ fn launches_of_modules_that_are_not_available_run_alone() {
     let mut launches = Launches {
         modules: vec![Some(&module), None],
         options: vec![0, 1],
-        ..launches_of(&plan, &module)
+        ..Launches::of(&plan, &[&module])
     };
     let slots = |launches: &Launches<'_>| {
         launches.partition().into_iter().map(|part| part.slots).collect::<Vec<_>>()
@@ -93,7 +76,7 @@ fn kernels_beyond_the_limits_of_the_device_are_not_used() {
     let plan = plan(&chain, 1024, &[]);
     let exceeded_limit =
         |fused: &Fused| (fused.parameters.len() > 5).then(|| "too many parameters".to_owned());
-    let launches = Launches { exceeded_limit: &exceeded_limit, ..launches_of(&plan, &module) };
+    let launches = Launches { exceeded_limit: &exceeded_limit, ..Launches::of(&plan, &[&module]) };
     let outcome = launches.fuse(&launches.whole(), FusionForm::Direct).unwrap();
     assert_eq!(outcome.fused.unwrap_err(), "too many parameters");
     let parts: Vec<_> = launches.partition().into_iter().map(|part| part.slots).collect();
