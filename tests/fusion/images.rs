@@ -8,6 +8,7 @@ use futures::executor::block_on;
 use kiln::fusion::{FusionOutcome, FusionReport, Internalization};
 use kiln::images::{Addressing, Filter, Pixel, R, Rg, Rgba, Sampler, Unorm};
 use kiln::{FusionMode, Image, Kernel, Launch, Program, Runtime};
+use support::tools::has_clang;
 
 const KERNELS: &str = "
 #pragma OPENCL FP_CONTRACT OFF
@@ -102,10 +103,17 @@ async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
     builder.device(rt.device().index().to_string()).build().await.unwrap()
 }
 
+/// Runs `test` on each device with images. Kernels are fused as SPIR-V, so they have to be translated.
+async fn on_each_device(test: impl AsyncFn(Runtime)) {
+    if has_clang() {
+        support::on_each_device_with_images(test).await;
+    }
+}
+
 /// Runs `test` on each device with images, with a runtime that always fuses and with one that never does. The
 /// results are the same.
 fn fused_and_one_by_one<T: PartialEq>(test: impl AsyncFn(&Bench) -> T) {
-    block_on(support::on_each_device_with_images(async |rt| {
+    block_on(on_each_device(async |rt| {
         let mut results = Vec::new();
         for mode in [FusionMode::Never, FusionMode::Always] {
             let rt = with_mode(&rt, mode).await;
@@ -371,7 +379,7 @@ fn images_of_other_launches_are_read_through_any_sampler() {
 
 #[test]
 fn an_image_that_is_not_needed_later_is_lost() {
-    block_on(support::on_each_device_with_images(async |rt| {
+    block_on(on_each_device(async |rt| {
         let rt = with_mode(&rt, FusionMode::Always).await;
         let program = support::program(&rt, KERNELS).await;
         let bench = Bench { is_fusing: true, program, rt };
@@ -402,7 +410,7 @@ fn an_image_that_is_not_needed_later_is_lost() {
 
 #[test]
 fn checked_launches_over_images_are_checked_as_one_kernel() {
-    block_on(support::on_each_device_with_images(async |rt| {
+    block_on(on_each_device(async |rt| {
         let rt = with_mode(&rt, FusionMode::Always).await;
         let program = support::program(&rt, KERNELS).await;
         let checked = support::checked_program(&rt, KERNELS).await;

@@ -1,6 +1,7 @@
 //! Chains on a device.
 
 use fastrand::Rng;
+use kiln::devices::{DeviceKind, ModuleFormat};
 use kiln::{Buffer, Kernel, Launch, Local, Module, Program, Runtime};
 
 use super::{Chain, Contents, Step, Value};
@@ -64,8 +65,14 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Builds the kernels of a chain.
+/// Builds the kernels of a chain. Quotients and square roots on a GPU are rounded correctly: otherwise their last bits
+/// may depend on what the driver knows of their operands.
 pub async fn program(rt: &Runtime, chain: &Chain) -> Program {
     let module = Module::spirv(chain.module).expect("it is a module");
-    rt.build(&module).await.expect("it is valid")
+    let is_text = !rt.device().formats.contains(&ModuleFormat::SpirV);
+    let options = match rt.device().kind {
+        DeviceKind::Gpu if is_text => "-cl-fp32-correctly-rounded-divide-sqrt",
+        _ => "",
+    };
+    rt.build(&module.with_options(options)).await.expect("it is valid")
 }
