@@ -175,9 +175,14 @@ struct Emitter<'m> {
 
 impl<'m> Emitter<'m> {
     fn of(module: &'m Module, values: &[(u32, Vec<u8>)], linked: Linked<'m>) -> Result<Self> {
-        let pointer_bytes = module
-            .address_bytes()
-            .ok_or_else(|| unsupported("an addressing model without a size of addresses"))?;
+        let has_model = || module.section(Section::MemoryModel).iter().next().is_some();
+        let pointer_bytes = match module.address_bytes() {
+            Some(bytes) => bytes,
+            None if has_model() => {
+                return Err(unsupported("an addressing model without a size of addresses"));
+            }
+            None => return Err(malformed("its memory model")),
+        };
         let mut emitter = Self {
             module,
             definitions: module.definitions(),

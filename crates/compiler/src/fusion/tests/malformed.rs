@@ -61,16 +61,16 @@ fn modules_without_a_size_of_addresses_are_refused_by_name() {
         fuse(&plan, &[module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap().fused
     };
     assert!(outcome(&with_model(AddressingModel::Physical64 as u32)).is_ok());
-    for module in [
-        with_model(AddressingModel::Logical as u32),
-        with_model(AddressingModel::PhysicalStorageBuffer64 as u32),
-        with_model(77),
-        changed(&|all| all.retain(|i| !is_model(i))),
+    for (module, in_text) in [
+        (with_model(AddressingModel::Logical as u32), "addressing model"),
+        (with_model(AddressingModel::PhysicalStorageBuffer64 as u32), "addressing model"),
+        (with_model(77), "addressing model"),
+        (changed(&|all| all.retain(|i| !is_model(i))), "its memory model"),
     ] {
         let refused = outcome(&module).unwrap_err();
         assert!(refused.contains("addressing model"), "{refused}");
         let refused = opencl_c::opencl_c(&module).unwrap_err().to_string();
-        assert!(refused.contains("addressing model"), "{refused}");
+        assert!(refused.contains(in_text), "{refused}");
         let refused = bounds::Kernel::of(&module, "scale", &[], &BTreeSet::new()).unwrap_err();
         assert!(refused.to_string().contains("addressing model"), "{refused}");
     }
