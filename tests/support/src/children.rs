@@ -68,8 +68,8 @@ impl Child {
         test: &str,
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        // Where memory is short, an allocation fails while the standard library prints a backtrace of a panic, and it
-        // waits for itself to print another one: the child hangs.
+        // The standard library holds a lock while it prints the backtrace of a panic. If an allocation fails then, it prints
+        // a backtrace for that, too, and waits for this lock: the child would hang.
         let command = command
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env("RUST_BACKTRACE", "0")
