@@ -9,8 +9,8 @@ use crate::sync::lock;
 /// Number of entries from which on those of freed programs are removed.
 const FIRST_SWEEP: usize = 64;
 
-/// Number of latest evictions that [`InUse::weight`] leaves out. The cache, or the build of the program, may hold these
-/// programs for a moment longer.
+/// Number of latest evictions that [`InUse::weight`] leaves out. The builds of these programs may hold
+/// them for a moment longer.
 const LATEST: u64 = 4;
 
 /// Programs by their identity, which are held elsewhere.

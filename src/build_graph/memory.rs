@@ -4,8 +4,8 @@
 //! recently used programs are evicted first. Those that somebody holds are [found again](super::in_use), but their memory
 //! is beyond the limit; if they alone exceed it, this is reported once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
@@ -17,6 +17,7 @@ use super::outcome::Outcome;
 use crate::counters::{Counters, Stats};
 use crate::digest::BuildKey;
 use crate::process::warning;
+use crate::sync::lock;
 
 /// Identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,11 +57,41 @@ impl BuildId {
 /// Weight of a kept failure in bytes, not counting its log.
 const FAILURE_WEIGHT: usize = 256;
 
+/// A kept outcome until it is removed from memory.
+///
+/// moka frees a removed value only when no thread of the process can still read it, which other uses of moka may delay
+/// at will. The outcome is therefore taken out of the value: it is freed at once, and it does not seem to be in use.
+struct Kept {
+    outcome: Mutex<Option<Outcome>>,
+    weight: u32,
+}
+
+impl Kept {
+    fn new(outcome: Outcome) -> Arc<Self> {
+        let weight = weight(&outcome);
+        Arc::new(Self { outcome: Mutex::new(Some(outcome)), weight })
+    }
+
+    /// Returns the outcome, or `None` if it has just been removed.
+    fn get(&self) -> Option<Outcome> {
+        lock(&self.outcome).clone()
+    }
+
+    /// Returns the program, or `None` if the build failed or the program has just been removed.
+    fn program(&self) -> Option<Arc<Built>> {
+        self.get()?.ok()
+    }
+
+    fn take(&self) -> Option<Outcome> {
+        lock(&self.outcome).take()
+    }
+}
+
 /// Outcomes of builds in memory.
 pub(super) struct Memory {
     /// Maximum weight of the kept outcomes, in bytes. With a limit of zero nothing is kept.
     limit: u64,
-    kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
+    kept: Cache<KeptId, Arc<Kept>, foldhash::fast::RandomState>,
     /// Programs that were evicted although they are in use.
     in_use: Arc<InUse<KeptId>>,
     counters: Arc<Counters>,
@@ -76,9 +107,9 @@ impl Memory {
             // The default policy may reject a new entry.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(limit)
-            .weigher(|_, outcome| weight(outcome))
-            .eviction_listener(move |id, outcome: Outcome, cause| {
-                let Ok(built) = outcome else { return };
+            .weigher(|_, kept: &Arc<Kept>| kept.weight)
+            .eviction_listener(move |id, removed: Arc<Kept>, cause| {
+                let Some(Ok(built)) = removed.take() else { return };
                 if cause != RemovalCause::Replaced {
                     evictions.memory.evictions.add_one();
                 }
@@ -92,7 +123,7 @@ impl Memory {
 
     /// Returns the outcome of a node that is kept, or that was evicted but is in use.
     pub(super) fn get(&self, node: BuildId) -> Option<Outcome> {
-        let kept = self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()));
+        let kept = self.look_up(&node.program()).or_else(|| self.look_up(&node.failure()));
         kept.or_else(|| {
             let outcome = Ok(self.in_use.find(&node.program())?);
             if self.has_room(&outcome) {
@@ -100,6 +131,16 @@ impl Memory {
             }
             Some(outcome)
         })
+    }
+
+    /// Returns a kept outcome, which counts as a use.
+    fn look_up(&self, id: &KeptId) -> Option<Outcome> {
+        loop {
+            // An outcome is taken only after its value was replaced or removed: then the next value is looked at.
+            if let Some(outcome) = self.kept.get(id)?.get() {
+                return Some(outcome);
+            }
+        }
     }
 
     pub(super) fn contains(&self, node: BuildId) -> bool {
@@ -111,14 +152,14 @@ impl Memory {
         let (id, _) = self
             .kept
             .iter()
-            .find(|(id, outcome)| outcome.as_ref().is_ok_and(|built| holds(id.0, built)))?;
+            .find(|(id, kept)| kept.program().is_some_and(|built| holds(id.0, &built)))?;
         // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
-        self.kept.get(&*id)
+        self.look_up(&id)
     }
 
     /// Sets the fields of `stats` that describe the current contents of memory.
     pub(super) fn fill_stats(&self, stats: &mut Stats) {
-        for built in self.kept.iter().filter_map(|(_, outcome)| outcome.ok()) {
+        for built in self.kept.iter().filter_map(|(_, kept)| kept.program()) {
             stats.memory.programs += u64::from(built.spirv().is_none());
             stats.memory.bytes += built.binary_bytes() as u64;
             stats.memory.bytes_estimated += built.weight();
@@ -128,13 +169,12 @@ impl Memory {
     /// Evicts the kept programs of which a condition holds and that are not in use. Returns their number.
     pub(super) fn drop_idle(&self, is_selected: impl Fn(&Built) -> bool) -> usize {
         let mut dropped = 0;
-        for (id, outcome) in &self.kept {
-            if outcome.is_ok_and(|built| !is_in_use(&built) && is_selected(&built)) {
+        for (id, kept) in &self.kept {
+            if kept.program().is_some_and(|built| !is_in_use(&built) && is_selected(&built)) {
                 self.kept.invalidate(&*id);
                 dropped += 1;
             }
         }
-        self.run_cache_maintenance();
         dropped
     }
 
@@ -146,11 +186,12 @@ impl Memory {
         }
         let id = if outcome.is_ok() { node.program() } else { node.failure() };
         if self.has_room(&outcome) {
-            self.kept.insert(id, outcome);
+            self.kept.insert(id, Kept::new(outcome));
         } else {
             self.reject_too_large(id, &outcome);
         }
-        self.run_cache_maintenance();
+        // Enforces the limit now instead of at some later access.
+        self.kept.run_pending_tasks();
         self.check_programs_in_use();
     }
 
@@ -189,14 +230,6 @@ impl Memory {
         }
     }
 
-    /// Makes the cache enforce its limit now instead of at some later access. The cache frees dropped entries
-    /// only after its garbage collector has advanced a few epochs, so it takes several rounds.
-    fn run_cache_maintenance(&self) {
-        for _ in 0..4 {
-            self.kept.run_pending_tasks();
-        }
-    }
-
     /// Reports, once, that the programs in use exceed the limit.
     fn check_programs_in_use(&self) {
         if self.is_reported.load(Relaxed) {
@@ -206,7 +239,7 @@ impl Memory {
         if evicted == 0 {
             return;
         }
-        let kept = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
+        let kept = self.kept.iter().filter_map(|(_, kept)| kept.program());
         let kept: u64 = kept.filter(is_in_use).map(|built| built.weight()).sum();
         let bytes = evicted + kept;
         if bytes > self.limit {

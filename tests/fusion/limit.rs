@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use kiln::{
     Buffer, ErrorKind, FusionMode, FusionScope, Graph, Kernel, Launch, Module, Runtime,
     RuntimeBuilder,
 };
+use support::late_frees::while_moka_frees_nothing;
 use support::simulation::{eventually, runtime_with};
 use support::tools::has_clang;
 
@@ -219,6 +221,21 @@ fn the_failure_of_an_overdue_build_is_the_outcome_of_later_scopes() {
         matches!(outcome, FusionOutcome::Unfused { why: Unfused::Refused(_), .. })
     });
     assert_eq!(bench.fused_runs.load(SeqCst), 0);
+}
+
+#[test]
+fn a_build_that_runs_out_of_resources_evicts_fused_kernels() {
+    while_moka_frees_nothing(|| {
+        let bench = Bench::new(FusionMode::Always);
+        bench.await_fused();
+        let programs = bench.simulator.counts().live_programs;
+        bench.simulator.fail_builds(1, kiln::simulated::Fault::OutOfResources);
+        let other =
+            Module::opencl_c("kernel void other(global uint *x) { x[get_global_id(0)] = 1; }");
+        let _other = block_on(bench.rt.build(&other).into_future()).unwrap();
+        // The fused kernel makes room for the other program. The bench holds the kernels of the scope.
+        assert_eq!(bench.simulator.counts().live_programs, programs);
+    });
 }
 
 /// Time that callers wait for a fused kernel at most, whatever the limit.

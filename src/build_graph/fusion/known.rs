@@ -1,6 +1,7 @@
 //! Results of fusing scopes, and the cache of the known results.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex, Weak};
 
 use kiln_compiler::fusion::{FusionReport, Place};
@@ -54,14 +55,20 @@ impl Fusions {
         let known = Cache::builder()
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(MAX_PLANS)
+            // moka frees a removed value only when no thread of the process can still read it.
+            .eviction_listener(|_, removed: Variants, _| {
+                let results = mem::take(&mut *lock(&removed));
+                drop(results);
+            })
             .build_with_hasher(foldhash::fast::RandomState::default());
         Self { known, with_material: Mutex::default() }
     }
 
     /// Drops all results, and with them their programs.
     pub(super) fn clear(&self) {
-        self.known.invalidate_all();
-        self.known.run_pending_tasks();
+        for (key, _) in &self.known {
+            self.known.invalidate(&*key);
+        }
     }
 
     /// Returns the result, if it is known.

@@ -176,7 +176,7 @@ fn a_build_that_runs_out_of_resources_evicts_idle_programs_and_retries() {
             (1, 1, 0)
         );
         assert_eq!((stats.builds.compiles, stats.memory.programs), (5, 3));
-        assert_live_programs(&simulator, &rt, 3);
+        assert_live_programs(&simulator, 3);
         // The held program and kernel work, and their programs are still in memory.
         assert_eq!(number_of(&rt, &held).await, 7);
         let x = rt.buffer::<u32>(4).unwrap();

@@ -14,6 +14,7 @@ pub mod chains;
 pub mod children;
 pub mod entries;
 pub mod forgotten;
+pub mod late_frees;
 pub mod libraries;
 #[cfg(target_os = "linux")]
 pub mod limits;
