@@ -84,14 +84,13 @@ impl Operations {
         }
     }
 
-    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations if they
-    /// are in another function.
+    /// Returns whether a compiler of [`Target::separate_functions`](crate::plan::Target::separate_functions) may
+    /// calculate other values for some of the operations if they are in another function.
     pub(crate) fn depend_on_function(self) -> bool {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
-    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in
-    /// another nd-range, or where a function is called several times.
+    /// Returns whether such a compiler may calculate other values for some of the operations in another nd-range, or where a function is called several times.
     pub(crate) fn depend_on_range(self) -> bool {
         self.estimates || self.adds_vectors || self.long_sums
     }

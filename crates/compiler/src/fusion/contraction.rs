@@ -15,7 +15,8 @@
 //! the mode on all kernels that both add and multiply. A launch that relies on the absence of the mode
 //! must not be fused with a launch that has it, and must not pass products on to a launch that adds.
 //!
-//! Intel's runtime for CPUs (2026.22) also calculates other values if its compiler has more information:
+//! A compiler of [`Target::separate_functions`](crate::plan::Target::separate_functions), Intel's for CPUs (2026.22),
+//! also calculates other values if it has more information:
 //!
 //! - The sine and the cosine of the same value are computed together, and their last bits differ from
 //!   those of either alone.
@@ -34,7 +35,7 @@
 //! - Launches with `dot`, `length` or a function made of these, in double precision. They are calculated
 //!   differently even in a separate function.
 //!
-//! The runtime rounds `mad` once, twice, or not at all (`mad(x, c, x)` becomes `(c + 1) * x`), in any
+//! That compiler rounds `mad` once, twice, or not at all (`mad(x, c, x)` becomes `(c + 1) * x`), in any
 //! kernel. The function is for code in which speed matters more than exact bytes (OpenCL C 1.2, 6.12.2).
 
 use std::collections::HashMap;
@@ -44,8 +45,8 @@ use crate::analysis::operations::Operations;
 use crate::plan::{Memory, Slot};
 use crate::ranges::{Ranges, Shape};
 
-/// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch
-/// is a separate function; `None` if there is none. `as_launched` says which slots run as they were launched.
+/// Returns the reason why such a compiler may calculate other values for a launch even if the launch is a separate
+/// function; `None` if there is none. `as_launched` says which slots run as they were launched.
 pub(super) fn separate_function_refusal(
     slots: &[Slot],
     ranges: &Ranges,
@@ -58,17 +59,14 @@ pub(super) fn separate_function_refusal(
         let is_as_launched = as_launched[at] && slots[at].range == ranges.whole;
         if own.adds_vectors {
             Some(
-                "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
-                 differently in a fused kernel",
+                "`dot` or a length in double precision, which the device's compiler computes differently \
+                 in a fused kernel",
             )
         } else if own.estimates && has_own_range {
-            Some(
-                "estimates, which Intel's compiler for CPUs computes differently in another \
-                 nd-range",
-            )
+            Some("estimates, which the device's compiler computes differently in another nd-range")
         } else if own.long_sums && !is_as_launched {
             Some(
-                "sums in a loop, which Intel's compiler for CPUs adds up in another order in another \
+                "sums in a loop, which the device's compiler adds up in another order in another \
                  nd-range or other work-groups",
             )
         } else {
@@ -80,8 +78,7 @@ pub(super) fn separate_function_refusal(
     (slots.len() > 1).then(|| format!("`{}` calculates {why}", slots[at].kernel))
 }
 
-/// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes
-/// across their calls.
+/// Returns whether such a compiler may calculate other values for the launches if it optimizes across their calls.
 pub(super) fn depends_on_separation(operations: &[Operations]) -> bool {
     shares_angles(operations) || operations.iter().any(|own| own.estimates || own.long_sums)
 }

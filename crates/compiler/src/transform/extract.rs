@@ -345,7 +345,8 @@ impl<'m> Program<'m> {
     }
 }
 
-/// Returns whether Intel's runtime for CPUs may compile a function to other results if its code changes.
+/// Returns whether a compiler of [`Target::separate_functions`](crate::plan::Target::separate_functions) may compile
+/// a function to other results if its code changes.
 fn depends_on_function(definitions: &Definitions<'_>, function: u32) -> bool {
     Operations::in_function(definitions, function).depend_on_function()
 }

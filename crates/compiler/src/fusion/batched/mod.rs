@@ -105,7 +105,8 @@ fn check_alike(plan: &Plan) -> Result<(), Obstacle> {
     })
 }
 
-/// Fails where a driver may calculate something else in another nd-range.
+/// Fails where a compiler of [`Target::separate_functions`](crate::plan::Target::separate_functions) may calculate
+/// something else in another nd-range.
 fn check_separate_function(
     plan: &Plan,
     kernel: &Kernel,
@@ -119,8 +120,8 @@ fn check_separate_function(
         return Ok(());
     }
     Err(Obstacle::Refusal(format!(
-        "`{}` calculates estimates, sums in a loop or lengths in double precision, which Intel's compiler for \
-         CPUs computes differently in another nd-range",
+        "`{}` calculates estimates, sums in a loop or lengths in double precision, which the device's \
+         compiler computes differently in another nd-range",
         kernel.name
     )))
 }

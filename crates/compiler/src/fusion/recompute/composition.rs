@@ -399,8 +399,8 @@ impl<'a> Composition<'a> {
             && trust == Trust::ProofOnly
         {
             return Err(Obstacle::Refusal(format!(
-                "`{}` calculates estimates, lengths in double precision or sums in a loop, which Intel's \
-                 compiler for CPUs computes differently where a launch runs again",
+                "`{}` calculates estimates, lengths in double precision or sums in a loop, which the \
+                 device's compiler computes differently where a launch runs again",
                 slots[at].kernel
             )));
         }
