@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_spirv::edit::{
-    Function, Interner, Section, Stream, View, complete_interfaces, literal_words, string_words,
-};
+use kiln_spirv::edit::{Interner, Section, Stream, View, literal_words};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{
-    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute,
-    MemorySemantics, Op, Scope, StorageClass,
+    Capability, Decoration, FunctionParameterAttribute as Attribute, MemorySemantics, Op, Scope,
+    StorageClass,
 };
 
 use super::legality::Judgement;
@@ -22,6 +20,7 @@ use crate::ranges::Ranges;
 use crate::transform::built_ins::{Global, group_id};
 use crate::transform::merge::{Whole, require};
 use crate::transform::modes::Modes;
+use crate::transform::new_kernel::{NewKernel, NewParameter};
 use crate::transform::written;
 
 /// Decisions of the earlier steps, from which the entry point is generated.
@@ -90,7 +89,7 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
             body.push(Op::Label, [after]);
         }
     }
-    writer.finish(void, &body, &name)
+    writer.finish(&body, &name)
 }
 
 /// Parameter of the new kernel.
@@ -453,35 +452,18 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    /// Adds the kernel's function, which makes the calls, and its entry point.
-    fn finish(mut self, void: u32, calls: &Stream, name: &str) -> Result<Entry> {
-        let types = self.parameters.iter().map(|parameter| parameter.ty);
-        let types: Vec<_> = [void].into_iter().chain(types).collect();
-        let ty = self.interner.type_id(self.module, Op::TypeFunction, &types)?;
-        let (id, label) = (self.module.fresh_id()?, self.module.fresh_id()?);
-        let mut body = Stream::default();
-        body.push(Op::Function, [void, id, 0, ty]);
-        for parameter in &self.parameters {
-            body.push(Op::FunctionParameter, [parameter.ty, parameter.id]);
-            for words in &parameter.decorations {
-                let words = [parameter.id].into_iter().chain(words.iter().copied());
-                self.module.section_mut(Section::Annotations).push(Op::Decorate, words);
-            }
-            if let Some(name) = &parameter.name {
-                let words = [parameter.id].into_iter().chain(string_words(name));
-                self.module.section_mut(Section::Names).push(Op::Name, words);
-            }
-        }
-        body.push(Op::Label, [label]);
-        body.append(&self.variables);
-        body.append(calls);
-        body.push(Op::Return, []);
-        body.push(Op::FunctionEnd, []);
-        self.module.functions.push(Function { id, body });
-        let words = [ExecutionModel::Kernel as u32, id].into_iter().chain(string_words(name));
-        self.module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
-        self.decisions.modes.write(self.module, id);
-        complete_interfaces(self.module)?;
+    /// Adds the kernel, which makes the calls.
+    fn finish(mut self, calls: &Stream, name: &str) -> Result<Entry> {
+        let parameters = self.parameters.iter().map(|parameter| NewParameter {
+            id: parameter.id,
+            ty: parameter.ty,
+            decorations: Some(&parameter.decorations),
+            name: parameter.name.as_deref(),
+        });
+        let parameters: Vec<_> = parameters.collect();
+        let (label, modes) = (None, self.decisions.modes);
+        let kernel = NewKernel { name, parameters: &parameters, label, modes };
+        kernel.add(self.module, &mut self.interner, &[&self.variables, calls])?;
         let parameters = self.parameters.into_iter().map(|parameter| parameter.places).collect();
         Ok(Entry { name: name.to_owned(), parameters })
     }

@@ -7,6 +7,7 @@ pub(crate) mod inlining;
 pub(crate) mod lower_version;
 pub(crate) mod merge;
 pub(crate) mod modes;
+pub(crate) mod new_kernel;
 pub(crate) mod remainder;
 pub(crate) mod remap;
 pub(crate) mod repetition;

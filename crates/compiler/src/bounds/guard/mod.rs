@@ -24,16 +24,16 @@ mod writer;
 use std::collections::BTreeSet;
 
 use kiln_spirv::edit::{
-    Definitions, Effect, Instruction, Linkage, Meaning, Section, Stream, complete_interfaces,
-    string_words,
+    Definitions, Effect, Instruction, Linkage, Meaning, Section, Stream, string_words,
 };
 use kiln_spirv::{Module, Result, keep_values};
-use rspirv::spirv::{ExecutionModel, Op, StorageClass};
+use rspirv::spirv::{Op, StorageClass};
 
 use super::hazards::Hazard;
 use super::kernel::Kernel;
 use super::refusal::{at_line, refuse};
 use super::report::Report;
+use crate::transform::new_kernel::add_entry_point;
 
 /// Variant of a kernel.
 #[derive(Clone, Debug)]
@@ -164,9 +164,5 @@ fn add_entry(module: &mut Module, kernel: &Kernel) -> Result<()> {
         Linkage::of(i).is_none_or(|linkage| linkage.target != kernel.function)
     };
     module.section_mut(Section::Annotations).retain(is_kept);
-    let words = [ExecutionModel::Kernel as u32, kernel.function];
-    let words = words.into_iter().chain(string_words(&kernel.name));
-    module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
-    kernel.modes.write(module, kernel.function);
-    complete_interfaces(module)
+    add_entry_point(module, kernel.function, &kernel.name, &kernel.modes)
 }

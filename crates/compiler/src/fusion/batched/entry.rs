@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_spirv::edit::{
-    Function, Interner, Section, Stream, View, complete_interfaces, string_words,
-};
+use kiln_spirv::edit::{Interner, Section, Stream, View};
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{BuiltIn, ExecutionModel, Op};
+use rspirv::spirv::{BuiltIn, Op};
 
 use super::super::entry::{Entry, decorations, signature, unused};
 use super::range::Batch;
@@ -14,6 +12,7 @@ use crate::plan::{Argument, Place, Plan};
 use crate::transform::built_ins::{BuiltInType, number, vector};
 use crate::transform::merge::Whole;
 use crate::transform::modes::Modes;
+use crate::transform::new_kernel::{NewKernel, NewParameter};
 
 /// Adds the entry point of a batch to the module of its kernel. Scalars that are equal in all launches and are
 /// in `constants` are one parameter.
@@ -50,7 +49,7 @@ pub(super) fn add(
         call.push(writer.argument(plan, constants, argument, parameter)?);
     }
     writer.body.push(Op::FunctionCall, call);
-    writer.finish(void, &name, modes)
+    writer.finish(&name, modes)
 }
 
 /// Parameter of the entry point.
@@ -182,46 +181,22 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds the entry point.
-    fn finish(mut self, void: u32, name: &str, modes: &Modes) -> Result<Entry> {
-        let types = self.parameters.iter().map(|parameter| parameter.ty);
-        let types: Vec<_> = [void].into_iter().chain(types).collect();
-        let ty = self.interner.type_id(self.module, Op::TypeFunction, &types)?;
-        let (id, label) = (self.module.fresh_id()?, self.module.fresh_id()?);
-        let mut body = Stream::default();
-        body.push(Op::Function, [void, id, 0, ty]);
-        let parameters = std::mem::take(&mut self.parameters);
-        for parameter in &parameters {
-            body.push(Op::FunctionParameter, [parameter.ty, parameter.id]);
-            self.describe(parameter);
-        }
-        body.push(Op::Label, [label]);
-        body.append(&self.body);
-        body.push(Op::Return, []);
-        body.push(Op::FunctionEnd, []);
-        let module = self.module;
-        module.functions.push(Function { id, body });
-        let words = [ExecutionModel::Kernel as u32, id].into_iter().chain(string_words(name));
-        module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
-        modes.write(module, id);
-        complete_interfaces(module)?;
-        let parameters = parameters.into_iter().map(|parameter| parameter.places).collect();
-        Ok(Entry { name: name.to_owned(), parameters })
-    }
-
-    /// Gives a parameter the name and the decorations of the kernel's.
-    fn describe(&mut self, parameter: &Parameter) {
-        let decorations = self.decorations.get(&parameter.own).into_iter().flatten();
-        for words in decorations {
-            let words = [parameter.id].into_iter().chain(words.iter().copied());
-            self.module.section_mut(Section::Annotations).push(Op::Decorate, words);
-        }
+    /// Adds the kernel, whose parameters have the names and the decorations of the launches' kernel.
+    fn finish(mut self, name: &str, modes: &Modes) -> Result<Entry> {
         let names = self.module.section(Section::Names).iter();
-        let name = names.filter_map(|i| i.named()).find(|(id, _)| *id == parameter.own);
-        if let Some(name) = name.map(|(_, name)| name.to_owned()) {
-            let words = [parameter.id].into_iter().chain(string_words(&name));
-            self.module.section_mut(Section::Names).push(Op::Name, words);
-        }
+        let names = names.filter_map(|i| i.named().map(|(id, name)| (id, name.to_owned())));
+        let names: Vec<_> = names.collect();
+        let parameters = self.parameters.iter().map(|parameter| NewParameter {
+            id: parameter.id,
+            ty: parameter.ty,
+            decorations: self.decorations.get(&parameter.own),
+            name: names.iter().find(|(id, _)| *id == parameter.own).map(|(_, name)| &**name),
+        });
+        let parameters: Vec<_> = parameters.collect();
+        let kernel = NewKernel { name, parameters: &parameters, label: None, modes };
+        kernel.add(self.module, &mut self.interner, &[&self.body])?;
+        let parameters = self.parameters.into_iter().map(|parameter| parameter.places).collect();
+        Ok(Entry { name: name.to_owned(), parameters })
     }
 
     fn number(&mut self, value_type: BuiltInType, value: usize) -> Result<u32> {

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use kiln_spirv::edit::{Function, Section, Stream, complete_interfaces, string_words};
+use kiln_spirv::edit::{Section, Stream};
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{BuiltIn, Decoration, ExecutionModel, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Decoration, Op, StorageClass};
 
 use super::StageKernel;
 use super::arrays::{Array, Blocks, Reach, last_dimension};
@@ -17,6 +17,7 @@ use crate::plan::{Argument, Memory, Place, Plan};
 use crate::transform::built_ins::{BuiltInType, vector};
 use crate::transform::merge::Whole;
 use crate::transform::modes::Modes;
+use crate::transform::new_kernel::{NewKernel, NewParameter};
 use crate::transform::written;
 use crate::{NdRange, NdSize};
 
@@ -488,31 +489,18 @@ impl Writer<'_, '_> {
         Ok(id)
     }
 
-    /// Adds the function and its entry point. Returns the function's id and the arguments of its parameters.
+    /// Adds the kernel. Returns the id of its function and the arguments of its parameters.
     fn finish(self, label: u32, name: &str, modes: &Modes) -> Result<(u32, Vec<Vec<Place>>)> {
-        let Self { mut code, parameters, variables, casts, .. } = self;
-        let void = code.interner.type_id(code.module, Op::TypeVoid, &[])?;
-        let types: Vec<_> =
-            [void].into_iter().chain(parameters.iter().map(|known| known.ty)).collect();
-        let ty = code.interner.type_id(code.module, Op::TypeFunction, &types)?;
-        let id = code.module.fresh_id()?;
-        let mut body = Stream::default();
-        body.push(Op::Function, [void, id, 0, ty]);
-        for known in &parameters {
-            body.push(Op::FunctionParameter, [known.ty, known.id]);
-        }
-        body.push(Op::Label, [label]);
-        body.append(&variables);
-        body.append(&casts);
-        body.append(&code.new);
-        body.push(Op::Return, []);
-        body.push(Op::FunctionEnd, []);
-        let module = code.module;
-        module.functions.push(Function { id, body });
-        let words = [ExecutionModel::Kernel as u32, id].into_iter().chain(string_words(name));
-        module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
-        modes.write(module, id);
-        complete_interfaces(module)?;
-        Ok((id, parameters.into_iter().map(|known| known.places).collect()))
+        let Self { code: Code { module, mut interner, new, .. }, variables, casts, .. } = self;
+        let parameters = self.parameters.iter().map(|&Parameter { id, ty, .. }| NewParameter {
+            id,
+            ty,
+            decorations: None,
+            name: None,
+        });
+        let parameters: Vec<_> = parameters.collect();
+        let kernel = NewKernel { name, parameters: &parameters, label: Some(label), modes };
+        let id = kernel.add(module, &mut interner, &[&variables, &casts, &new])?;
+        Ok((id, self.parameters.into_iter().map(|known| known.places).collect()))
     }
 }
