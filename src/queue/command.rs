@@ -153,7 +153,8 @@ impl Command {
     pub(crate) fn uses(&self) -> Uses {
         match self.fused() {
             Some(Fused::OneNode(members)) => {
-                members.accesses.remaining.iter().flatten().cloned().collect()
+                let CombinedAccesses { remaining, lost, .. } = &*members.accesses;
+                remaining.iter().flatten().chain(lost).cloned().collect()
             }
             _ => self.work.uses(),
         }

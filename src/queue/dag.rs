@@ -249,6 +249,15 @@ impl<C> Dag<C> {
         self.hazards.are_clear(uses, |id| self.node(id).is_some_and(|node| !node.dispatched))
     }
 
+    /// Calls `visit` with the commands that have not completed and whose data a use reads.
+    pub(crate) fn live_writers(&self, used: &Use, mut visit: impl FnMut(NodeId)) {
+        self.hazards.writers_of(used, |writer| {
+            if self.node(writer).is_some() {
+                visit(writer);
+            }
+        });
+    }
+
     /// Marks one of the command's preconditions as met. Commands that have completed are ignored.
     pub(crate) fn meet_precondition(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {

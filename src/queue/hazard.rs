@@ -50,7 +50,7 @@ impl Use {
     }
 
     /// Returns whether this use overwrites all of these bytes.
-    fn replaces(&self, allocation: u64, bytes: &Range<usize>) -> bool {
+    pub(crate) fn replaces(&self, allocation: u64, bytes: &Range<usize>) -> bool {
         self.allocation == allocation
             && self.access != Access::Read
             && self.bytes.start <= bytes.start
@@ -66,17 +66,27 @@ enum Writer {
     Command(NodeId),
     /// The command failed: the contents of the segment must not be read.
     Failed(Error),
-    /// A fused kernel did not write these bytes, as its scope allowed. The command, if any, wrote them
-    /// before. A command that only reads them fails; a command that may write them counts as their next
-    /// writer.
-    Lost(Option<NodeId>, &'static Error),
+    /// A fused kernel does not write these bytes, as its scope allows.
+    Lost(Lost),
+}
+
+/// Contents that a fused kernel leaves out. A command that only reads them fails; a command that may write them counts
+/// as their next writer.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    /// Command that wrote the bytes before, if there is one.
+    before: Option<NodeId>,
+    /// Command that does without them. If it fails, they count as its own.
+    by: NodeId,
+    /// Error of a command that reads them.
+    root: &'static Error,
 }
 
 impl Writer {
     /// Returns the error to drop outside the lock, if there is one.
     fn error(self) -> Option<Error> {
         match self {
-            Self::None | Self::Command(_) | Self::Lost(..) => None,
+            Self::None | Self::Command(_) | Self::Lost(_) => None,
             Self::Failed(root) => Some(root),
         }
     }
@@ -105,7 +115,9 @@ impl Segment {
             Writer::None => true,
             Writer::Command(writer) => !blocks(writer),
             Writer::Failed(_) => access == Access::Write,
-            Writer::Lost(writer, _) => !writer.is_some_and(&blocks) && access != Access::Read,
+            Writer::Lost(Lost { before, by, .. }) => {
+                access != Access::Read && !before.is_some_and(&blocks) && !blocks(by)
+            }
         };
         let mut readers = self.readers.iter();
         is_writer_clear && (access == Access::Read || !readers.any(|reader| blocks(*reader)))
@@ -169,12 +181,14 @@ impl Hazards {
                 Writer::Command(writer) => conflicts.depend(*writer, writer_edge),
                 Writer::Failed(root) if writer_edge == EdgeKind::Data => conflicts.fail(root),
                 Writer::Failed(_) => {}
-                Writer::Lost(writer, root) => {
-                    if let Some(writer) = writer {
-                        conflicts.depend(*writer, EdgeKind::Order);
+                Writer::Lost(Lost { before, by, root }) => {
+                    if let Some(before) = before {
+                        conflicts.depend(*before, EdgeKind::Order);
                     }
-                    if used.access == Access::Read {
-                        conflicts.fail(root);
+                    match used.access {
+                        Access::Read => conflicts.fail(root),
+                        Access::ReadWrite => conflicts.depend(*by, EdgeKind::Data),
+                        Access::Write => {}
                     }
                 }
             }
@@ -227,13 +241,33 @@ impl Hazards {
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
-    /// Records that `id`, which made this use, failed: what it was to write must not be read, wherever no other
-    /// command has written since.
+    /// Records that `id`, which made this use or did without it, failed: what it was to write must not be read, wherever
+    /// no other command has written since.
     pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, root: &Error) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
         for segment in &mut history.segments {
-            if matches!(segment.writer, Writer::Command(writer) if writer == id) {
+            let is_own = match segment.writer {
+                Writer::None | Writer::Failed(_) => false,
+                Writer::Command(writer) => writer == id,
+                Writer::Lost(Lost { before, by, .. }) => by == id || before == Some(id),
+            };
+            if is_own {
                 segment.writer = Writer::Failed(root.clone());
+            }
+        }
+    }
+
+    /// Calls `visit` with the last writers of the bytes that a use reads.
+    pub(crate) fn writers_of(&self, used: &Use, mut visit: impl FnMut(NodeId)) {
+        let Some(history) = self.histories.get(&used.allocation) else { return };
+        if used.access == Access::Write {
+            return;
+        }
+        let from = history.index_of(used.bytes.start);
+        let segments = history.segments[from..].iter();
+        for segment in segments.take_while(|segment| segment.bytes.start < used.bytes.end) {
+            if let Writer::Command(writer) = segment.writer {
+                visit(writer);
             }
         }
     }
@@ -259,20 +293,21 @@ impl Hazards {
         }
     }
 
-    /// Marks bytes as lost that a command does not write, although the commands that it replaces would
+    /// Marks bytes as lost that the command `by` does not write, although the commands that it replaces would
     /// have written them. Their earlier contents are lost, too. The next writer still comes after the
     /// commands that used them.
-    pub(crate) fn invalidate(&mut self, used: &Use, root: &'static Error) {
+    pub(crate) fn invalidate(&mut self, by: NodeId, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
         for segment in &mut history.segments[covered] {
-            let writer = match segment.writer {
+            let before = match segment.writer {
                 Writer::None | Writer::Failed(_) => None,
                 Writer::Command(writer) => Some(writer),
-                Writer::Lost(..) => continue,
+                Writer::Lost(Lost { before, .. }) => before,
             };
-            let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));
-            self.retired.extend(before.error());
+            let lost = Writer::Lost(Lost { before, by, root });
+            let replaced = std::mem::replace(&mut segment.writer, lost);
+            self.retired.extend(replaced.error());
         }
     }
 
@@ -288,7 +323,17 @@ impl Hazards {
             if let Writer::Command(writer) = segment.writer
                 && writers.contains(&writer)
             {
-                segment.writer = Writer::Lost(Some(writer), root);
+                segment.writer = Writer::Lost(Lost { before: Some(writer), by: writer, root });
+            }
+        }
+    }
+
+    /// Takes back that what a command writes is lost, because it runs by itself. `used` is one of its uses.
+    pub(crate) fn restore_writes(&mut self, writer: NodeId, used: &Use) {
+        let Some(history) = self.histories.get_mut(&used.allocation) else { return };
+        for segment in &mut history.segments {
+            if matches!(segment.writer, Writer::Lost(Lost { by, .. }) if by == writer) {
+                segment.writer = Writer::Command(writer);
             }
         }
     }
@@ -324,7 +369,7 @@ impl History {
             let written = match segment.writer {
                 Writer::None => false,
                 Writer::Command(writer) => conflicts.is_live(writer),
-                Writer::Failed(_) | Writer::Lost(..) => true,
+                Writer::Failed(_) | Writer::Lost(_) => true,
             };
             written || segment.readers.iter().any(|reader| conflicts.is_live(*reader))
         });

@@ -199,7 +199,7 @@ fn omitted_accesses_are_invalidated_and_order_only_their_users() {
         used(1, 0..8, Access::ReadWrite),
     ];
     dag.replace(one, &without);
-    dag.invalidate(&without, &LOST);
+    dag.invalidate(one, &without, &LOST);
     assert_eq!(before(&dag, one), [0]);
     let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
     let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);
@@ -232,7 +232,7 @@ fn a_replacement_fails_with_the_inputs_of_the_replaced_commands() {
         let one = add(&mut dag, 1, &[used(2, 0..8, Access::Write)], &mut next);
         dag.replace(one, &without);
         dag.set_dispatched(one, &mut next);
-        dag.invalidate(&without, &LOST);
+        dag.invalidate(one, &without, &LOST);
         dag.complete(writer, Err(failure()), &mut next);
         let ended = dag.complete(one, Ok(()), &mut next);
         assert_eq!(ended.outcome.is_ok(), expected, "{without:?}");

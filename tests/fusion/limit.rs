@@ -28,31 +28,31 @@ const FUSION: &[u8] = include_bytes!("../data/fusion.spv");
 /// Limit that passes soon, but not before a scope that need not wait has returned.
 const LIMIT: Duration = Duration::from_millis(50);
 
-const FUSED: &str = "fused_scale_offset";
+pub(super) const FUSED: &str = "fused_scale_offset";
 
-const ELEMENTS: usize = 64;
+pub(super) const ELEMENTS: usize = 64;
 
 /// Simulated device on which launches of `scale` and `offset` can be fused.
-struct Bench {
-    simulator: Simulator,
-    rt: Runtime,
-    kernels: [Kernel; 2],
-    src: Buffer<f32>,
-    dst: Buffer<f32>,
+pub(super) struct Bench {
+    pub(super) simulator: Simulator,
+    pub(super) rt: Runtime,
+    pub(super) kernels: [Kernel; 2],
+    pub(super) src: Buffer<f32>,
+    pub(super) dst: Buffer<f32>,
     /// Number of runs of the fused kernel.
-    fused_runs: Arc<AtomicUsize>,
+    pub(super) fused_runs: Arc<AtomicUsize>,
 }
 
 impl Bench {
-    fn new(mode: FusionMode) -> Self {
+    pub(super) fn new(mode: FusionMode) -> Self {
         Self::with_limit(mode, LIMIT)
     }
 
-    fn with_limit(mode: FusionMode, limit: Duration) -> Self {
+    pub(super) fn with_limit(mode: FusionMode, limit: Duration) -> Self {
         Self::with_builder(Runtime::builder().fusion(mode).fusion_limit(limit))
     }
 
-    fn with_builder(builder: RuntimeBuilder) -> Self {
+    pub(super) fn with_builder(builder: RuntimeBuilder) -> Self {
         let simulator = Simulator::new().fusing();
         let fused_runs = Arc::<AtomicUsize>::default();
         simulator.kernel("scale", |call| {
@@ -82,16 +82,16 @@ impl Bench {
     }
 
     /// Returns a scope that computes `2 * src + term`.
-    fn scope(&self, term: f32) -> FusionScope {
+    pub(super) fn scope(&self, term: f32) -> FusionScope {
         self.scope_with(term, |launch| launch)
     }
 
     /// Returns such a scope, whose launches have these work-groups.
-    fn scope_in_groups(&self, term: f32, local: usize) -> FusionScope {
+    pub(super) fn scope_in_groups(&self, term: f32, local: usize) -> FusionScope {
         self.scope_with(term, |launch| launch.local(local))
     }
 
-    fn scope_with(&self, term: f32, change: impl Fn(Launch) -> Launch) -> FusionScope {
+    pub(super) fn scope_with(&self, term: f32, change: impl Fn(Launch) -> Launch) -> FusionScope {
         let scope = self.rt.queue().start_fusion();
         let [scale, offset] = self.kernels.each_ref().map(|kernel| change(kernel.launch(ELEMENTS)));
         let between: Buffer<f32> = self.rt.buffer(ELEMENTS).unwrap();
@@ -127,7 +127,7 @@ impl Bench {
     }
 
     /// Runs scopes until one is fused.
-    fn await_fused(&self) {
+    pub(super) fn await_fused(&self) {
         eventually("the kernel is used", || {
             let outcome = block_on(self.scope(5.0).complete()).unwrap();
             let is_overdue = |why: &Unfused| matches!(why, Unfused::Overdue { .. });

@@ -10,6 +10,7 @@ mod cases;
 mod chains;
 #[cfg(feature = "cli")]
 mod differential;
+mod failures;
 mod files;
 mod helpers;
 mod images;

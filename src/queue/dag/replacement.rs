@@ -19,6 +19,14 @@ pub(crate) struct DetachedEdge {
     kind: EdgeKind,
 }
 
+impl DetachedEdge {
+    /// Returns the command that `id` depends on by this edge, if it is one of that command's and not only about the
+    /// order.
+    pub(crate) fn needed_by(&self, id: NodeId) -> Option<NodeId> {
+        (self.to == id && self.kind != EdgeKind::Order).then_some(self.from)
+    }
+}
+
 /// Uses that are added to a command.
 struct AddedUses<'a, C> {
     graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
@@ -112,11 +120,11 @@ impl<C> Dag<C> {
         }
     }
 
-    /// Marks what replaced commands with these uses would have written as lost: the command that
-    /// replaces them does not write it. Reading it fails until it is overwritten.
-    pub(crate) fn invalidate(&mut self, uses: &[Use], root: &'static Error) {
+    /// Marks what replaced commands with these uses would have written as lost: the command `by`, which
+    /// replaces them, does not write it. Reading it fails until it is overwritten.
+    pub(crate) fn invalidate(&mut self, by: NodeId, uses: &[Use], root: &'static Error) {
         for used in uses.iter().filter(|used| used.access != Access::Read) {
-            self.hazards.invalidate(used, root);
+            self.hazards.invalidate(by, used, root);
         }
     }
 
@@ -129,6 +137,14 @@ impl<C> Dag<C> {
         root: &'static Error,
     ) {
         self.hazards.invalidate_writes(allocation, writers, root);
+    }
+
+    /// Takes back that what a command writes is lost, because it runs by itself.
+    pub(crate) fn restore_writes(&mut self, writer: NodeId) {
+        let Some(node) = node_of(&self.graph, writer) else { return };
+        for used in (self.uses_of)(&node.command) {
+            self.hazards.restore_writes(writer, &used);
+        }
     }
 
     /// Returns the first command outside `among` that reads an allocation for which `is_lost` holds,

@@ -8,13 +8,16 @@
 //!
 //! Unrelated commands that were added in the meantime could as well have come later.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use kiln_spirv::Access;
 use smallvec::SmallVec;
 
 use super::group::{DeferredLaunches, Group, GroupLaunches, Stage};
+use super::needs::Needs;
 use super::part::Part;
 use super::{Edges, Ending, Options, Scheduler, State};
 use crate::queue::accesses::CombinedAccesses;
@@ -176,16 +179,60 @@ impl State {
         }
     }
 
-    /// Whether the group's launches, whose accesses these are, are deferred and could be handed to the
-    /// device at once, as one.
+    /// Whether the group's launches, whose accesses these are, are deferred, could be handed to the device at once, as
+    /// one, and [depend on the same data](Self::depend_on_same_data).
     pub(super) fn can_start(
         &self,
         group: GroupId,
         accesses: &CombinedAccesses,
         options: Options,
     ) -> bool {
-        let are_deferred = self.groups.get(&group).and_then(Group::deferred).is_some();
-        are_deferred && !self.is_full(options) && self.dag.is_clear(&accesses.uses)
+        let deferred = self.groups.get(&group).and_then(Group::deferred);
+        deferred.is_some_and(|launches| {
+            !self.is_full(options)
+                && self.dag.is_clear(&accesses.uses)
+                && self.depend_on_same_data(&launches.works, accesses)
+        })
+    }
+
+    /// Whether each of these launches, whose accesses these are, depends on the same commands that have not completed,
+    /// by itself or through launches before it. Otherwise a launch could fail with a command that others do not need,
+    /// so that each launch must have a node of its own.
+    fn depend_on_same_data(&self, launches: &[Work], accesses: &CombinedAccesses) -> bool {
+        let mut all = Needs::default();
+        // A launch that is repeated reads what it read where its result comes from, which the others depend on.
+        let repeated = usize::from(!accesses.repeated.is_empty());
+        for used in accesses.uses.iter().skip(repeated).flatten() {
+            self.dag.live_writers(used, |writer| all.add(writer));
+        }
+        if all.is_empty() {
+            return true;
+        }
+        let mut needs: Vec<Needs> = Vec::with_capacity(launches.len());
+        // Writes of the launches so far, by their allocation, with the positions of the launches.
+        let mut writes: HashMap<u64, Vec<(usize, Use)>, RandomState> = HashMap::default();
+        for (at, launch) in launches.iter().enumerate() {
+            let uses = launch.uses();
+            let mut own = Needs::default();
+            for used in uses.iter().filter(|used| used.access != Access::Write) {
+                let earlier = writes.get(&used.allocation).map_or(&[][..], Vec::as_slice);
+                for (before, _) in earlier.iter().filter(|(_, write)| write.touches(used)) {
+                    own.add_all(&needs[*before]);
+                }
+                let replaces = |write: &Use| write.replaces(used.allocation, &used.bytes);
+                if !earlier.iter().any(|(_, write)| replaces(write)) {
+                    self.dag.live_writers(used, |writer| own.add(writer));
+                }
+            }
+            if !own.is_same(&all) {
+                return false;
+            }
+            needs.push(own);
+            for used in uses.into_iter().filter(|used| used.access != Access::Read) {
+                writes.entry(used.allocation).or_default().push((at, used));
+            }
+        }
+        true
     }
 
     /// Adds the group's deferred launches, whose accesses these are, as one command.

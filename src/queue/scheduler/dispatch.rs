@@ -54,6 +54,9 @@ impl Scheduler {
             }
         }
         let members = state.members(id);
+        if !state.can_start_as_one(&members) {
+            return;
+        }
         match self.enqueue(state, &members) {
             Ok(()) => {
                 let State { dag, next, .. } = &mut *state;

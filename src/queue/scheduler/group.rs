@@ -17,13 +17,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
+use super::needs::Needs;
 use super::part::{FusedLaunch, FusionBlocker, Part};
 use super::{Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::command::{Command, Fused, GroupId};
 use crate::queue::dag::DetachedEdge;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::node::{NodeId, SkipReason};
+use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 use crate::queue::record::Record;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
@@ -530,6 +531,41 @@ impl State {
         })
     }
 
+    /// Returns whether launches that run as one, none of which is blocked, can be handed to the device. If they depend on
+    /// different commands, these must have ended: the launches that need nothing of a command that fails still run.
+    pub(super) fn can_start_as_one(&mut self, members: &[NodeId]) -> bool {
+        if members.len() < 2 || self.depend_on_same_commands(members) {
+            return true;
+        }
+        let running = members.iter().filter(|&&id| !self.have_dependencies_ended(id));
+        running.count() == 0
+    }
+
+    /// Returns whether each of these launches depends on the same commands that have not ended, by itself or through
+    /// launches before it.
+    fn depend_on_same_commands(&self, members: &[NodeId]) -> bool {
+        let stage = members.first().and_then(|&id| self.group_of(id)).map(|group| &group.stage);
+        let detached = match stage {
+            Some(Stage::Ready { detached }) => &detached[..],
+            _ => &[],
+        };
+        let mut needs: Vec<Needs> = Vec::with_capacity(members.len());
+        for &id in members {
+            let mut own = Needs::default();
+            let direct = self.dag.dependencies(id).filter(|(_, kind, _)| *kind != EdgeKind::Order);
+            direct.for_each(|(before, ..)| own.add(before));
+            let within = detached.iter().filter_map(|edge| edge.needed_by(id));
+            let within = within.filter_map(|before| {
+                members.binary_search_by_key(&before.serial(), |id| id.serial()).ok()
+            });
+            for before in within.filter_map(|at| needs.get(at)) {
+                own.add_all(before);
+            }
+            needs.push(own);
+        }
+        needs.iter().all(|own| own.is_same(&needs[0]))
+    }
+
     /// Returns the commands that run as one with this command, in order, or the command alone.
     pub(super) fn members(&self, id: NodeId) -> SmallVec<[NodeId; 8]> {
         match self.group_of(id) {
@@ -551,7 +587,7 @@ impl State {
         {
             self.actions.unused.push(members.take_works());
             let accesses = Arc::clone(&members.accesses);
-            self.dag.invalidate(&accesses.lost, &LOST);
+            self.dag.invalidate(id, &accesses.lost, &LOST);
         }
         let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) else { return };
         if let Stage::Ready { detached } = mem::replace(&mut group.stage, Stage::Running) {
@@ -576,6 +612,7 @@ impl State {
         };
         self.dag.restore_edges(detached);
         for id in nodes {
+            self.dag.restore_writes(id);
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.set_stopwatch(None);

@@ -13,6 +13,7 @@ mod device_copy;
 mod dispatch;
 mod group;
 mod hold;
+mod needs;
 mod part;
 mod pieces;
 #[cfg(all(test, feature = "simulated"))]
