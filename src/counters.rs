@@ -267,11 +267,13 @@ counters! {
     /// # }
     /// ```
     LaunchStats from LaunchCounters {
-        /// Kernel launches among the commands.
+        /// Kernel launches among the commands. A replay of a graph counts for the kernels that it runs: recorded launches
+        /// that run as one count once.
         submitted,
-        /// Checked launches that were proven to stay inside their buffers, and ran as they are.
+        /// Checked launches that were proven to stay inside their buffers, and run as they are. Launches of a scope or of
+        /// a graph count one by one, also where they run as one kernel.
         proven,
-        /// Checked launches that ran as a guarded variant of their kernel.
+        /// Checked launches that run as a guarded variant of their kernel, counted in the same way.
         guarded,
         /// Guarded variants of kernels that were requested, from a cache or built.
         guarded_variants,

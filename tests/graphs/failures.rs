@@ -214,3 +214,50 @@ fn large_fills_are_recorded_in_pieces() {
         assert_eq!(end, [7; 128]);
     });
 }
+
+#[test]
+fn replays_that_overwrite_what_is_lost_part_by_part_recover() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        block_on(async {
+            let simulator = with_kernels(simulator);
+            let rt = runtime(&simulator).await;
+            let (queue, duplicate) = (rt.queue(), kernel(&rt, "duplicate").await);
+            let half = LEN / 2;
+            let src = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+            let [x, y] = [(); 2].map(|()| rt.buffer::<u32>(LEN).unwrap());
+            let mut recorder = queue.record();
+            for part in [0..half, half..LEN] {
+                let from = src.slice(part.clone()).unwrap();
+                let to = x.slice(part).unwrap();
+                let launch = duplicate.launch(half).args((&from, to.write_only()));
+                recorder.submit(launch).unwrap();
+            }
+            let whole = duplicate.launch(LEN).args((&x, y.write_only()));
+            recorder.submit(whole).unwrap();
+            let graph = recorder.finish().await.unwrap();
+            graph.replay().submit().unwrap().await.unwrap();
+            simulator.fail_launches("duplicate", 1, Fault::OutOfResources);
+            graph.replay().submit().unwrap().await.unwrap_err();
+            queue.read(&x).await.unwrap_err();
+            graph.replay().submit().unwrap().await.unwrap();
+            assert_eq!(queue.read(&y).await.unwrap(), [3; LEN]);
+
+            // A part that is not overwritten is still needed.
+            simulator.fail_launches("duplicate", 1, Fault::OutOfResources);
+            let lost = duplicate.launch(LEN).args((&src, x.write_only()));
+            let root = queue.submit(lost).unwrap().await.unwrap_err();
+            let mut recorder = queue.record();
+            let first = src.slice(..half).unwrap();
+            let to = x.slice(..half).unwrap();
+            recorder.submit(duplicate.launch(half).args((&first, to.write_only()))).unwrap();
+            recorder.submit(duplicate.launch(LEN).args((&x, y.write_only()))).unwrap();
+            let graph = recorder.finish().await.unwrap();
+            let error = graph.replay().submit().unwrap().await.unwrap_err();
+            assert!(error.same(&root), "{error}");
+            let rest = x.slice(half..).unwrap();
+            let _ = queue.fill(&rest, 3).unwrap();
+            graph.replay().submit().unwrap().await.unwrap();
+            assert_eq!(queue.read(&y).await.unwrap(), [3; LEN]);
+        });
+    }
+}

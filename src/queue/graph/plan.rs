@@ -14,7 +14,7 @@ use crate::args::region::Region;
 use crate::backend;
 use crate::build_graph::Kernel;
 use crate::queue::check_counts::CheckCounts;
-use crate::queue::hazard::{Use, Uses};
+use crate::queue::hazard::Uses;
 
 /// Argument of a recorded launch.
 pub(super) enum NodeArgument {
@@ -79,8 +79,8 @@ impl Plan {
     /// Returns the accesses of a replay with these parts of inputs, to memory that others can use.
     pub(super) fn uses_with(&self, inputs: &[Arc<Region>]) -> Uses {
         let uses = self.uses.iter().map(|used| match used.source {
-            Source::Input(at) => Use::of(&inputs[at], used.access),
-            Source::Fixed(at) | Source::Temporary(at) => Use::of(&self.fixed[at], used.access),
+            Source::Input(at) => used.of(&inputs[at]),
+            Source::Fixed(at) | Source::Temporary(at) => used.of(&self.fixed[at]),
         });
         uses.collect()
     }

@@ -208,8 +208,8 @@ impl<'a> Sources<'a> {
                 Source::Fixed(self.fixed.iter().position(same)?)
             }
         };
-        let is_temporary = matches!(source, Source::Temporary(_));
-        (!is_temporary).then_some(PlannedUse { source, allocation, bytes, access })
+        let (is_temporary, start) = (matches!(source, Source::Temporary(_)), bytes.start);
+        (!is_temporary).then_some(PlannedUse { source, allocation, bytes, start, access })
     }
 
     /// Creates the memory of the temporaries, if there are any.

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use kiln_spirv::Access;
 
+use crate::args::region::Region;
+use crate::queue::hazard::Use;
+
 /// Memory that a recorded command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -23,37 +26,52 @@ pub(super) struct PlannedUse {
     pub(super) allocation: u64,
     /// Range of bytes within it.
     pub(super) bytes: Range<usize>,
+    /// Start of the source within it.
+    pub(super) start: usize,
     pub(super) access: Access,
 }
 
 impl PlannedUse {
-    fn covers(&self, other: &Self) -> bool {
-        self.allocation == other.allocation
-            && self.bytes.start <= other.bytes.start
-            && other.bytes.end <= self.bytes.end
+    /// Returns the access of a replay whose source is this region.
+    pub(super) fn of(&self, region: &Region) -> Use {
+        let at = |byte: usize| region.bytes().start + (byte - self.start);
+        let bytes = at(self.bytes.start)..at(self.bytes.end);
+        Use { allocation: region.allocation(), bytes, access: self.access }
     }
 }
 
-/// Combines the accesses of commands that run one after another. Bytes that the first access overwrites are not
-/// read before; all others that are both read and written count as read and written.
+/// Combines the accesses of commands that run one after another. Bytes that an earlier access overwrites need nothing of
+/// what was there before; all others that are both read and written count as read and written.
 pub(super) fn combine(accesses: impl IntoIterator<Item = PlannedUse>) -> Vec<PlannedUse> {
     let mut combined: Vec<PlannedUse> = Vec::new();
     for access in accesses {
-        let is_overwritten =
-            |known: &PlannedUse| known.access == Access::Write && known.covers(&access);
-        if combined.iter().any(is_overwritten) {
-            continue;
+        let mut needed = vec![access.bytes.clone()];
+        let of_same = |known: &&PlannedUse| known.allocation == access.allocation;
+        for known in combined.iter().filter(of_same).filter(|known| known.access == Access::Write) {
+            needed = needed.into_iter().flat_map(|bytes| without(bytes, &known.bytes)).collect();
         }
-        let same = |known: &&mut PlannedUse| {
-            known.allocation == access.allocation && known.bytes == access.bytes
-        };
-        match combined.iter_mut().find(same) {
-            Some(known) if access.access != Access::Read => known.access = Access::ReadWrite,
-            Some(_) => {}
-            None => combined.push(access),
+        for bytes in needed {
+            let is_same = |known: &&mut PlannedUse| {
+                known.allocation == access.allocation && known.bytes == bytes
+            };
+            match combined.iter_mut().find(is_same) {
+                Some(known) if access.access != Access::Read => known.access = Access::ReadWrite,
+                Some(_) => {}
+                None => combined.push(PlannedUse { bytes, ..access.clone() }),
+            }
         }
     }
     combined
+}
+
+/// Returns the parts of a range before and after another one, if they are not empty.
+fn without(
+    bytes: Range<usize>,
+    other: &Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let before = bytes.start..bytes.end.min(other.start);
+    let after = bytes.start.max(other.end)..bytes.end;
+    [before, after].into_iter().filter(|part| !part.is_empty())
 }
 
 #[cfg(test)]
@@ -61,7 +79,7 @@ mod tests {
     use super::*;
 
     fn used(allocation: u64, bytes: Range<usize>, access: Access) -> PlannedUse {
-        PlannedUse { source: Source::Fixed(0), allocation, bytes, access }
+        PlannedUse { source: Source::Fixed(0), allocation, bytes, start: 0, access }
     }
 
     #[test]
@@ -82,7 +100,10 @@ mod tests {
         use Access::{Read, ReadWrite, Write};
         let all = [used(0, 0..64, Write), used(0, 16..32, Read), used(1, 16..32, Read)];
         assert_eq!(combine(all.clone()), [all[0].clone(), all[2].clone()]);
-        let all = [used(0, 16..32, Write), used(0, 0..64, ReadWrite)];
-        assert_eq!(combine(all.clone()), all);
+        let parts = [used(0, 16..32, Write), used(0, 0..16, ReadWrite), used(0, 32..64, ReadWrite)];
+        assert_eq!(combine([parts[0].clone(), used(0, 0..64, ReadWrite)]), parts);
+        let halves = [used(0, 0..32, Write), used(0, 32..64, Write)];
+        let read = [used(0, 0..64, Read), used(0, 8..40, ReadWrite)];
+        assert_eq!(combine(halves.iter().chain(&read).cloned()), halves);
     }
 }

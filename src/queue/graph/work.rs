@@ -73,7 +73,7 @@ impl ReplayWork {
         self.plan.nodes.len()
     }
 
-    /// Returns the number of launches among the recorded commands.
+    /// Returns the number of kernels that the replay launches.
     pub(crate) fn launches(&self) -> u64 {
         self.plan.nodes.iter().filter(|node| matches!(node, Node::Launch { .. })).count() as u64
     }
