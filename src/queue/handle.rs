@@ -407,8 +407,9 @@ impl Queue {
         check_length::<T>("a copy", from.len, to)?;
         let (from, to) = (from.region, to.region);
         let is_between_devices = !Arc::ptr_eq(from.slot(), to.slot());
-        if !is_between_devices {
-            for region in [from, to] {
+        for region in [from, to] {
+            // A copy between devices has a queue of either device.
+            if !is_between_devices || region.is_placeholder() {
                 self.check_device(region, || "a copy".to_owned())?;
             }
         }

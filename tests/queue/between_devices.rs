@@ -161,6 +161,30 @@ fn images_are_copied_and_pixels_outside_of_parts_stay() {
 }
 
 #[test]
+fn inputs_and_temporaries_of_graphs_are_refused_and_nothing_is_lost() {
+    with_pairs(async |one, two| {
+        let mut recorder = one.queue().record();
+        let input = recorder.input::<u32>(LEN).unwrap();
+        let temporary = recorder.temporary::<u32>(LEN).unwrap();
+        let buffer = two.buffer_from(vec![7u32; LEN]).await.unwrap();
+        for queue in [one.queue(), two.queue()] {
+            for placeholder in [&input, &temporary] {
+                for refused in [queue.copy(placeholder, &buffer), queue.copy(&buffer, placeholder)]
+                {
+                    let error = refused.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                    assert!(
+                        error.to_string().contains("an input or a temporary of a graph"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+        assert_eq!(two.queue().read(&buffer).await.unwrap(), [7; LEN]);
+    });
+}
+
+#[test]
 fn both_devices_order_the_copy() {
     with_pairs(async |one, two| {
         let scale = [&one, &two].map(async |rt| support::kernel(rt, KERNELS, "scale").await);
