@@ -75,7 +75,10 @@ impl Scheduler {
                 }
             }
             // The command ends once all before it have ended, so that nothing behind it starts too early.
-            Err(error) => state.dag.poison(id, error, SkipReason::NotRun, &mut state.next),
+            Err(error) => {
+                let error = state.add_names(id, error);
+                state.dag.poison(id, error, SkipReason::NotRun, &mut state.next);
+            }
         }
     }
 

@@ -471,8 +471,8 @@ impl Scheduler {
 }
 
 impl State {
-    /// Adds the names of the command and of its module to the error of a command that failed on the
-    /// device.
+    /// Adds the names of the command and of its module to the error of a command that the driver refused, or that failed
+    /// on the device.
     fn add_names(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
         // Both commands of a copy between devices have one error, which is named already.

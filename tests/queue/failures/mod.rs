@@ -18,7 +18,7 @@ use futures::future::join_all;
 use kiln::commands::Status;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Queue, Runtime};
-use support::simulation::{eventually, kernel, runtime, runtime_with, with_kernels};
+use support::simulation::{KERNELS, eventually, kernel, runtime, runtime_with, with_kernels};
 
 const LEN: usize = 64;
 
@@ -259,6 +259,17 @@ fn a_command_that_the_driver_refuses_fails_its_dependents_only() {
         overwritten.await.unwrap();
         assert_eq!(bench.queue.read(&x).await.unwrap(), [9; LEN]);
         assert_same(&bench.queue.read(&y).await.expect_err("it was not copied"), &root);
+        assert!(root.to_string().contains("a fill"), "{root}");
+
+        // The error of a launch has the names of its module and its kernel.
+        let module = Module::opencl_c(format!("{KERNELS}\n")).with_label("kernels.cl");
+        let program = bench.rt.build(&module).await.unwrap();
+        // SAFETY: the buffer has as many elements as work-items.
+        let scale = unsafe { program.kernel("scale") }.unwrap();
+        bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+        let launch = scale.launch(LEN).args((2u32, &x));
+        let root = bench.queue.submit(launch).unwrap().await.unwrap_err().to_string();
+        assert!(root.contains("`kernels.cl`") && root.contains("`scale`"), "{root}");
     });
 }
 
