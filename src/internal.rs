@@ -101,7 +101,7 @@ pub mod bounds {
     }
 
     impl Kernel {
-        /// Prepares a kernel of a module.
+        /// Prepares a kernel of a module, whose values are defined first, as in a checked program.
         ///
         /// # Errors
         ///
@@ -112,7 +112,9 @@ pub mod bounds {
             let parameters = reflection.parameters(name).unwrap_or_default().iter().enumerate();
             let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
             let read_only = read_only.map(|(at, _)| at).collect();
-            bounds::Kernel::of(&Module::parse(bytes)?, name, &[], &read_only).map(Self)
+            let mut module = Module::parse(bytes)?;
+            bounds::define(&mut module)?;
+            bounds::Kernel::of(&module, name, &[], &read_only).map(Self)
         }
 
         /// Checks a launch. Where the driver chooses the size of the work-groups, some of them may be smaller

@@ -146,6 +146,41 @@ fn over_sub_groups(module: &Module) -> Module {
 }
 
 everywhere! {
+    async fn barriers_beside_loops_with_several_entries_are_refused(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        // PoCL ends the process for such loops, although all work-items take the same way.
+        let loops = [
+            "switch (n % 3) {
+                case 0: do { barrier(1); t[l] += 1;
+                case 1: barrier(1); t[l] *= 3;
+                case 2: barrier(1); t[l] ^= n; } while (--n > 0);
+            }",
+            "if (n & 1) goto middle;
+            again: barrier(1); t[l] += n;
+            middle: barrier(1); t[l] ^= 5;
+            if (--n > 0) goto again;",
+        ];
+        for code in loops {
+            let text = format!(
+                "kernel void k(global int *y, int n) {{
+                    local int t[16];
+                    int l = get_local_id(0) & 15;
+                    t[l] = l;
+                    {code}
+                    y[get_global_id(0)] = t[l];
+                }}"
+            );
+            assert_refused(code, translated(&rt, &text, "").await, "several places");
+        }
+        let text = loops[1].replace("if (n & 1) goto middle;", "");
+        let text = format!("kernel void k(global int *y, int n) {{ local int t[1]; int l = 0; t[0] = n; {text} }}");
+        translated(&rt, &text, "").await.and_then(|program| program.kernel("k")).expect("it has one entry");
+    }
+}
+
+everywhere! {
     async fn constant_memory_must_not_be_written_by_the_launch(rt: Runtime) {
         if !has_clang() {
             return;

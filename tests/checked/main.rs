@@ -14,3 +14,4 @@ mod programs;
 mod random;
 mod random_kernels;
 mod structs;
+mod undefined;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kiln_compiler::bounds;
 
-use super::plan::{faithful_plan, plan_to_run, prepare, prepare_all};
+use super::plan::{faithful_plan, fused_plan, plan_to_run, prepare, prepare_all};
 use super::sources::Sources;
 use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
@@ -129,7 +129,10 @@ impl BuildGraph {
         let device = built.device();
         let modules: Vec<_> = modules.into_iter().cloned().collect();
         let sources = Sources::of(plan, built.device(), &modules, name, built.text());
-        let checked = faithful_plan(plan, &modules, device);
+        let checked = match is_fused {
+            true => fused_plan(plan, &modules, device),
+            false => faithful_plan(plan, &modules, device),
+        };
         let analysed = checked.and_then(|plan| Analysis::of(plan, device, name, is_fused, sources));
         Some(analysed.map(Arc::new))
     }

@@ -57,9 +57,23 @@ fn checked_plan(plan: &BuildPlan, modules: Vec<Module>, device: &Device) -> Resu
 }
 
 /// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, without
-/// vectors that the driver passes wrongly, and without loads that it does too early. The module is the same if it has
-/// none of these.
+/// undefined values, without vectors that the driver passes wrongly, and without loads that it does too early. The module
+/// is the same if it has none of these.
 pub(super) fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
+    changed(module, device, bounds::define)
+}
+
+/// Returns a module that fusion made of such modules. Its variables are written before they are read.
+fn fused(module: &Module, device: &DeviceInfo) -> Result<Module> {
+    changed(module, device, |_| Ok(false))
+}
+
+/// `define` changes the module so that its values are defined, and returns whether it did.
+fn changed(
+    module: &Module,
+    device: &DeviceInfo,
+    define: impl Fn(&mut kiln_spirv::Module) -> Result<bool>,
+) -> Result<Module> {
     let parsed = kiln_spirv::Module::parse(module.code())?;
     let honest = bounds::without_false_claims(&parsed);
     let is_honest = honest.is_none();
@@ -67,11 +81,22 @@ pub(super) fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
     let Workarounds { widen_vectors, split_volatile_loads, .. } = Workarounds::of(device);
     let is_widened = widen_vectors && kiln_spirv::widen_vectors(&mut new)?;
     let is_split = split_volatile_loads && kiln_spirv::split_volatile_loads(&mut new)?;
-    if is_honest && !is_widened && !is_split {
+    let is_defined = define(&mut new)?;
+    if is_honest && !is_widened && !is_split && !is_defined {
         return Ok(module.clone());
     }
     let new = Module::spirv(new.assemble())?.labeled_like(module);
     Ok(new.untrusted_if(module.is_untrusted()))
+}
+
+/// Returns the plan of the checked program of a plan that fusion made, given its modules.
+pub(super) fn fused_plan(
+    plan: &BuildPlan,
+    modules: &[Module],
+    device: &Device,
+) -> Result<BuildPlan> {
+    let modules = modules.iter().map(|module| fused(module, device));
+    checked_plan(plan, modules.collect::<Result<_>>()?, device)
 }
 
 /// Returns the plan of the checked program of a plan, given the SPIR-V of its modules.

@@ -12,7 +12,7 @@ use super::cases::{Case, Usage};
 use super::emit::{self, kernel_name, mask};
 use super::grids::Grid;
 use super::list::{COVERED, Decorated, Form};
-use super::tables::{Change, Table, is_defined, signed};
+use super::tables::{Change, Table, is_defined_in_checked, signed};
 
 /// Number of cases that are built together.
 const CHUNK: usize = 48;
@@ -327,7 +327,7 @@ fn indexes(case: &Case, table: &Table, grid: &Grid) -> Indexes {
     let Case { entry, usage, is_signed } = case;
     let (mut all, mut are_defined) = (Vec::new(), true);
     for operands in grid.items(entry.width, entry.instruction.operands) {
-        are_defined &= is_defined(entry, operands);
+        are_defined &= is_defined_in_checked(entry, operands);
         let result = table.result(entry, operands);
         let bits = match usage {
             Usage::Index => Some(result),

@@ -121,7 +121,7 @@ pub(super) fn signed(bits: u64, width: u32) -> i128 {
 }
 
 /// Returns whether an instruction is defined for these operands.
-pub(super) fn is_defined(entry: &Entry, [a, b, c]: [u64; 3]) -> bool {
+fn is_defined(entry: &Entry, [a, b, c]: [u64; 3]) -> bool {
     let width = entry.width;
     let least = 1 << (width - 1);
     match entry.instruction.code {
@@ -140,6 +140,12 @@ pub(super) fn is_defined(entry: &Entry, [a, b, c]: [u64; 3]) -> bool {
         }
         Code::Std(_) => true,
     }
+}
+
+/// Returns whether an instruction of a checked kernel is defined for these operands without a guard: conversions of
+/// floating-point numbers are always saturated there.
+pub(super) fn is_defined_in_checked(entry: &Entry, operands: [u64; 3]) -> bool {
+    matches!(entry.instruction.form, Form::FromFloat { .. }) || is_defined(entry, operands)
 }
 
 /// Returns whether a number that was made of an integer fits into the integers that it is converted to.

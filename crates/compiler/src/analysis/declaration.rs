@@ -1,10 +1,13 @@
 //! Declaration of a function: its type and its parameters, which change with the arguments passed to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kiln_spirv::edit::{Definitions, Instruction, Interner, Section, Stream, View};
 use kiln_spirv::{Module, Result};
-use rspirv::spirv::{AccessQualifier, FunctionControl, Op, StorageClass};
+use rspirv::spirv::{
+    AccessQualifier, Decoration, FunctionControl, FunctionParameterAttribute as Attribute, Op,
+    StorageClass,
+};
 
 /// Parameter of a kernel, as its module describes it.
 #[derive(Clone, Debug, Default)]
@@ -112,4 +115,12 @@ impl Declaration {
         }
         Ok(true)
     }
+}
+
+/// Returns the parameters that are structs passed by value.
+pub(crate) fn by_value(module: &Module) -> HashSet<u32> {
+    let annotations = module.section(Section::Annotations).iter();
+    let attributes = annotations.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
+    let by_value = attributes.filter(|(_, all)| all.get(0) == Some(Attribute::ByVal as u32));
+    by_value.map(|(id, _)| id).collect()
 }

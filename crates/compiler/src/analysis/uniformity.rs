@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kiln_spirv::Dominators;
 use kiln_spirv::edit::{
     Definitions, Effect, Instruction, Location, Meaning, Section, View, located, operand_ids,
 };
+use kiln_spirv::{Dominators, reverse_postorder};
 use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
 use super::blocks::{Block, blocks};
@@ -41,6 +41,55 @@ pub(crate) fn divergent_collectives(definitions: &Definitions<'_>) -> BTreeSet<L
     };
     search.close();
     search.found()
+}
+
+/// Returns an instruction that all work-items of a work-group have to reach together, or a call of a function with one,
+/// in a function that has a loop which is entered in several places. Compilers for CPUs split loops at barriers, and
+/// PoCL (3.1) ends the process for such a loop.
+pub(crate) fn collective_beside_irreducible_loop(
+    definitions: &Definitions<'_>,
+) -> Option<Location> {
+    let functions = &definitions.module().functions;
+    let mut collective = BTreeSet::new();
+    let reaches_collective = |known: &BTreeSet<u32>, i: &Instruction<'_>| {
+        i.op().is_some_and(needs_all) || i.called().is_some_and(|called| known.contains(&called))
+    };
+    loop {
+        let before = collective.len();
+        for function in functions {
+            if function.body.iter().any(|i| reaches_collective(&collective, &i)) {
+                collective.insert(function.id);
+            }
+        }
+        if before == collective.len() {
+            break;
+        }
+    }
+    let mut all = (Section::COUNT as u32..).zip(functions);
+    all.find_map(|(stream, function)| {
+        if !collective.contains(&function.id) {
+            return None;
+        }
+        let (_, blocks) = blocks(definitions, located((stream, &function.body)));
+        let mut body = located((stream, &function.body));
+        let found = body.find(|(_, i)| reaches_collective(&collective, i))?;
+        has_irreducible_loop(&blocks).then_some(found.0)
+    })
+}
+
+/// Returns whether a block is reached again from one that it does not dominate.
+fn has_irreducible_loop(blocks: &[Block<'_>]) -> bool {
+    let order = reverse_postorder(blocks.len(), |at| &blocks[at].next);
+    let mut position = vec![usize::MAX; blocks.len()];
+    order.iter().enumerate().for_each(|(at, &block)| position[block] = at);
+    let edges = blocks.iter().enumerate();
+    let edges = edges.flat_map(|(at, block)| block.next.iter().map(move |&next| (at, next)));
+    let dominators = Dominators::of(blocks.len(), edges.clone(), 0);
+    let dominates = |one: usize, other: usize| {
+        dominators.all(other).is_none_or(|mut all| all.any(|block| block == one))
+    };
+    let mut back = edges.filter(|&(from, to)| position[to] <= position[from]);
+    back.any(|(from, to)| position[from] != usize::MAX && !dominates(to, from))
 }
 
 /// Returns whether an instruction has to be reached by all work-items of a work-group.

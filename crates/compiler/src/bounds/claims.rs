@@ -13,6 +13,7 @@ use rspirv::spirv::{
     Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op, StorageClass,
 };
 
+use super::defined::refused_struct;
 use crate::analysis::vector_access::extended;
 use crate::transform::merge::set_control;
 use crate::transform::modes::Modes;
@@ -28,12 +29,15 @@ pub(super) fn refused(definitions: &Definitions<'_>) -> Option<String> {
     let module = definitions.module();
     let mut annotations = module.section(Section::Annotations).iter();
     let decorations = annotations.find_map(|i| refused_decoration(definitions, &i));
-    decorations.or_else(|| refused_built_in(definitions)).or_else(|| {
-        let is_false = !false_claims(definitions).is_empty();
-        is_false.then(|| {
-            "it calls a function that claims to have no effects, but accesses memory".to_owned()
+    decorations
+        .or_else(|| refused_built_in(definitions))
+        .or_else(|| refused_struct(definitions))
+        .or_else(|| {
+            let is_false = !false_claims(definitions).is_empty();
+            is_false.then(|| {
+                "it calls a function that claims to have no effects, but accesses memory".to_owned()
+            })
         })
-    })
 }
 
 /// Returns the reason why a built-in value or an input variable is refused, if one is.

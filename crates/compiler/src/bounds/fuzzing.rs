@@ -7,7 +7,7 @@ use kiln_spirv::edit::Section;
 use super::interpreter::{Given, Grid, Machine, Memory};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
-use super::{Argument, Channel, Launch, check, variant, without_false_claims};
+use super::{Argument, Channel, Launch, check, define, variant, without_false_claims};
 use crate::NdRange;
 use crate::analysis::images::ImageType;
 use crate::fusion::fuzzing::{Choices, SIZES};
@@ -29,7 +29,10 @@ const FUEL: usize = 2000;
 /// Runs some work-items: what is proven must hold in them, and the variant must stay inside all memory.
 pub fn exercise(bytes: &[u8], choices: &[u8]) {
     let Ok(module) = Module::parse(bytes) else { return };
-    let module = without_false_claims(&module).unwrap_or(module);
+    let mut module = without_false_claims(&module).unwrap_or(module);
+    if define(&mut module).is_err() {
+        return;
+    }
     let mut choices = Choices(choices);
     let entries = module.section(Section::EntryPoints);
     let names: Vec<_> = entries.iter().filter_map(|entry| Some(entry.entry_point()?.1)).collect();

@@ -25,12 +25,10 @@ use kiln_spirv::edit::{
     Class, Definitions, Effect, Instruction, Location, Meaning, Section, View, is_atomic, located,
     operand_ids,
 };
-use rspirv::spirv::{
-    Decoration, FPFastMathMode, FunctionParameterAttribute as Attribute, Op,
-    OpenclStd100Op as Extended, StorageClass,
-};
+use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::claims;
+use crate::analysis::declaration::by_value;
 use crate::analysis::vector_access::{VectorAccess, extended};
 use crate::analysis::{images, lifetimes, uniformity};
 
@@ -90,6 +88,7 @@ pub(super) fn hazards(
     let mut found = BTreeSet::new();
     let mut taint = Taint::of(definitions);
     taint.written = with_parameters(definitions, kernel, written);
+    taint.initialised = with_parameters(definitions, kernel, initialised(definitions, kernel));
     taint.close();
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {
@@ -117,6 +116,18 @@ pub(super) fn claims_to_be_finite(i: &Instruction<'_>) -> bool {
     let claims = FPFastMathMode::NOT_NAN | FPFastMathMode::NOT_INF | FPFastMathMode::FAST;
     let mode = i.decoration(Decoration::FPFastMathMode).and_then(|(_, mode)| mode.get(0));
     mode.is_some_and(|mask| mask & claims.bits() != 0)
+}
+
+/// Returns the variables of functions that have an initial value, and the kernel's structs that are passed by value.
+fn initialised(definitions: &Definitions<'_>, kernel: u32) -> HashSet<u32> {
+    let module = definitions.module();
+    let all = module.functions.iter().flat_map(|function| function.body.iter());
+    let has_value =
+        |i: &Instruction<'_>| matches!(i.view(), View::Variable { initial: Some(_), .. });
+    let variables = all.filter(has_value).filter_map(|i| i.result());
+    let parameters = claims::parameters(definitions);
+    let of_kernel = |id: &u32| parameters.get(id).is_some_and(|(function, _)| *function == kernel);
+    variables.chain(by_value(module).into_iter().filter(of_kernel)).collect()
 }
 
 /// Adds to a set of variables the parameters of functions that only pointers to these variables are passed to.
@@ -176,6 +187,8 @@ struct Taint<'a, 'm> {
     is_shared_stored: bool,
     /// Parameters of each function, by the function's id.
     parameters: HashMap<u32, Vec<u32>>,
+    /// Ids of variables that have an initial value, and of parameters that point to them or are copies of them.
+    initialised: HashSet<u32>,
 }
 
 impl<'a, 'm> Taint<'a, 'm> {
@@ -207,6 +220,7 @@ impl<'a, 'm> Taint<'a, 'm> {
             is_stored: false,
             is_shared_stored: false,
             parameters: parameters.collect(),
+            initialised: HashSet::new(),
         }
     }
 
@@ -474,25 +488,10 @@ impl<'a, 'm> Taint<'a, 'm> {
         base.is_some_and(|(id, _)| self.written.contains(&id))
     }
 
-    /// Returns whether a pointer is to a variable with an initial value, or to a parameter.
+    /// Returns whether a pointer is to a variable with an initial value, or to a copy of one.
     fn is_initialised(&self, pointer: u32) -> bool {
-        let Some((id, i)) = claims::base(self.definitions, pointer) else { return false };
-        match i.op() {
-            Some(Op::Variable) => i.variable().is_some_and(|(_, initial)| initial.is_some()),
-            Some(Op::FunctionParameter) => {
-                let function = self.parameters.values().filter(|all| all.contains(&id));
-                function.count() == 1 && self.is_by_value(id)
-            }
-            _ => false,
-        }
-    }
-
-    fn is_by_value(&self, parameter: u32) -> bool {
-        let all = self.definitions.module().section(Section::Annotations).iter();
-        let mut all = all.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
-        all.any(|(target, attribute)| {
-            target == parameter && attribute.get(0) == Some(Attribute::ByVal as u32)
-        })
+        let base = claims::base(self.definitions, pointer);
+        base.is_some_and(|(id, _)| self.initialised.contains(&id))
     }
 
     /// Returns the vector and the number of the component that an instruction takes.
@@ -589,6 +588,12 @@ impl<'a, 'm> Taint<'a, 'm> {
         undefined.into_iter().chain(self.shared.contains(&id).then_some(Hazard::Shared)).collect()
     }
 
+    /// Returns whether the result of an instruction is a pointer.
+    fn is_pointer(&self, i: &Instruction<'m>) -> bool {
+        let ty = i.result_type().and_then(|ty| self.definitions.get(ty));
+        ty.is_some_and(|ty| ty.op() == Some(Op::TypePointer))
+    }
+
     /// Returns the hazards of an instruction, given the values that it uses.
     fn hazards(&self, i: &Instruction<'m>) -> Vec<Hazard> {
         let of_values = |values: &mut dyn Iterator<Item = u32>| -> Vec<Hazard> {
@@ -598,6 +603,10 @@ impl<'a, 'm> Taint<'a, 'm> {
             View::Chain { .. } | View::PtrChain { .. } => {
                 let indexes = i.chain().map(|(_, indexes)| indexes);
                 of_values(&mut indexes.into_iter().flatten())
+            }
+            // The compiler and the check of a guarded variant must choose the same pointer.
+            View::Select { condition, .. } if self.is_pointer(i) => {
+                of_values(&mut [condition].into_iter())
             }
             View::BranchIf { condition: value, .. } | View::Switch { selector: value, .. } => {
                 let is_undefined = self.undefined.contains(&value);

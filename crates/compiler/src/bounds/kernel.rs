@@ -11,6 +11,7 @@ use super::stack::Stack;
 use super::{claims, refusal};
 use crate::analysis::access::{Layouts, deciding_parameters};
 use crate::analysis::images::{ImageType, Images};
+use crate::analysis::uniformity::collective_beside_irreducible_loop;
 use crate::transform::extract;
 use crate::transform::modes::Modes;
 use crate::transform::specialize::specialize;
@@ -133,6 +134,12 @@ impl Kernel {
         if let Some(&(location, hazard)) = barrier {
             let reason = format!("it {}", hazard.describe());
             let reason = refusal::at_line(&module.definitions(), location, reason);
+            return Err(refusal::refuse(name, &reason));
+        }
+        if let Some(location) = collective_beside_irreducible_loop(&module.definitions()) {
+            let reason = "it has a barrier, or a function of the work-group, beside a loop that is entered in several \
+                          places, as by `goto` or by a `switch` into it; write the loop with one entry";
+            let reason = refusal::at_line(&module.definitions(), location, reason.to_owned());
             return Err(refusal::refuse(name, &reason));
         }
         let deciding = deciding_parameters(&module.definitions(), function);

@@ -35,6 +35,7 @@
 
 mod check;
 mod claims;
+mod defined;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod guard;
@@ -54,6 +55,7 @@ mod verdict;
 
 pub use check::{check, check_quickly};
 pub use claims::without_false_claims;
+pub use defined::define;
 pub use guard::{Offset, variant};
 pub use kernel::Kernel;
 pub use report::Report;

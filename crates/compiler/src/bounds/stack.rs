@@ -15,10 +15,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use kiln_spirv::edit::{
     Class, Definitions, Effect, Instruction, Meaning, Section, located, operand_ids,
 };
-use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op};
+use rspirv::spirv::Op;
 
 use crate::analysis::access::Layouts;
 use crate::analysis::blocks::{Block, blocks};
+use crate::analysis::declaration::by_value;
 
 /// Number of bytes of which the size of a value on the stack is taken to be a multiple.
 const SLOT: u64 = 8;
@@ -38,13 +39,10 @@ pub(super) struct Stack<'a, 'm> {
 impl<'a, 'm> Stack<'a, 'm> {
     pub(super) fn of(definitions: &'a Definitions<'m>, layouts: &'a Layouts) -> Self {
         let module = definitions.module();
-        let annotations = module.section(Section::Annotations).iter();
-        let attributes = annotations.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
-        let copied = attributes.filter(|(_, all)| all.get(0) == Some(Attribute::ByVal as u32));
         let mut stack = Self {
             definitions,
             layouts,
-            copied: copied.map(|(id, _)| id).collect(),
+            copied: by_value(module),
             measured: HashMap::new(),
             with_barrier: HashSet::new(),
         };

@@ -4,6 +4,7 @@
 
 mod claims;
 mod damaged;
+mod defined;
 mod guarded;
 mod hazards;
 mod images;

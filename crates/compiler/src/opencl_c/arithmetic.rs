@@ -409,8 +409,13 @@ impl<'m> Body<'_, 'm> {
         let saturated = self.emitter.decorated(id, Decoration::SaturatedConversion)
             || matches!(op, Op::SatConvertSToU | Op::SatConvertUToS);
         let rounding = self.emitter.decoration(id, Decoration::FPRoundingMode);
-        let rounding = match rounding.and_then(|mode| FPRoundingMode::from_u32(*mode.first()?)) {
+        let rounding = rounding.and_then(|mode| FPRoundingMode::from_u32(*mode.first()?));
+        // In PoCL (3.1), these conversions have the fault of its `rint`.
+        let is_rounded_first = rounding == Some(FPRoundingMode::RTE)
+            && matches!(op, Op::ConvertFToS | Op::ConvertFToU);
+        let rounding = match rounding {
             None => "",
+            _ if is_rounded_first => "",
             Some(FPRoundingMode::RTE) => "_rte",
             Some(FPRoundingMode::RTZ) => "_rtz",
             Some(FPRoundingMode::RTP) => "_rtp",
@@ -421,7 +426,10 @@ impl<'m> Body<'_, 'm> {
         }
         let mode = format!("{}{rounding}", if saturated { "_sat" } else { "" });
         let takes_signed = matches!(op, Op::ConvertSToF | Op::SConvert | Op::SatConvertSToU);
-        let text = if takes_signed { self.signed(value)? } else { self.value(value)? };
+        let mut text = if takes_signed { self.signed(value)? } else { self.value(value)? };
+        if is_rounded_first {
+            text = from.rint(&text);
+        }
         let gives_signed = matches!(op, Op::ConvertFToS | Op::SConvert | Op::SatConvertUToS);
         Ok(Some(if gives_signed {
             let signed = to.signed();

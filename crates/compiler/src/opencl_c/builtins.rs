@@ -230,6 +230,11 @@ impl Body<'_, '_> {
                 let condition = self.signed(get(2)?)?;
                 format!("select({}, {}, {condition})", self.value(get(0)?)?, self.value(get(1)?)?)
             }
+            Std::rint => {
+                let value = get(0)?;
+                let lanes = self.emitter.lanes(self.emitter.type_of(value)?)?;
+                lanes.rint(&self.value(value)?)
+            }
             Std::printf => self.printf(operands)?,
             // Prefetching is only a hint.
             Std::prefetch => "(void)0".to_owned(),

@@ -57,7 +57,7 @@ pub use options::options;
 ///
 /// Each change of the text emitted for a module must raise it, so that no cache serves the output of an older
 /// version. `tests::EMITTED` detects such changes.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The OpenCL C text of a module.
 #[derive(Debug)]

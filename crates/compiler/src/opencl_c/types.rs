@@ -104,6 +104,16 @@ impl Lanes {
         Self { count: 1, ..self }
     }
 
+    /// Returns a call of `rint`. A single number is rounded as a vector: PoCL (3.1) takes code for unreachable that
+    /// rounds a constant which no integer type has, or NaN.
+    pub(super) fn rint(self, value: &str) -> String {
+        if self.is_vector() {
+            format!("rint({value})")
+        } else {
+            format!("rint(({self}2)({value})).x")
+        }
+    }
+
     /// Returns the number of bits of the OpenCL C type that holds one component.
     pub(super) fn width(self) -> u32 {
         match self.scalar {

@@ -12,8 +12,9 @@ use kiln_spirv::edit::{
     Class, Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, View, located,
 };
 use kiln_spirv::{Error, Module, Result};
-use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
+use rspirv::spirv::{Op, StorageClass};
 
+use crate::analysis::declaration::by_value;
 use crate::analysis::pointer_uses::is_address;
 
 /// Maximum number of words of a function in which calls are replaced.
@@ -221,15 +222,6 @@ impl<'m> Plan<'m> {
         }
         module.section_mut(Section::Annotations).append(&new);
     }
-}
-
-/// Returns the parameters that are structs passed by value.
-fn by_value(module: &Module) -> HashSet<u32> {
-    let annotations = module.section(Section::Annotations).iter();
-    let attributes = annotations.filter_map(|i| i.decoration(Decoration::FuncParamAttr));
-    let by_value =
-        attributes.filter(|(_, all)| all.get(0) == Some(FunctionParameterAttribute::ByVal as u32));
-    by_value.map(|(id, _)| id).collect()
 }
 
 /// Writer of the caller's new body.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kiln_spirv::edit::{Class, Definitions, Instruction, Section, Stream, View};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section, View};
 use kiln_spirv::{Error, Module, Result};
 use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
 
+use super::super::defined::define;
 use super::super::hazards::{Hazard, claims_to_be_finite};
 use super::code::Code;
 use crate::analysis::images;
@@ -216,59 +217,27 @@ pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()
 }
 
 /// Makes zeros of values that are not defined, saturates conversions, and takes from calculations their claims not
-/// to overflow and to be finite.
+/// to overflow and to be finite, and from addresses those to be inside of their memory.
 fn define_values(module: &mut Module) -> Result<()> {
-    let mut globals = Stream::default();
-    for i in module.section(Section::Globals).iter() {
-        match i.op() {
-            Some(Op::Undef) => globals.push(Op::ConstantNull, i.words_from(0)),
-            _ => globals.push_instruction(&i),
-        }
-    }
-    *module.section_mut(Section::Globals) = globals;
+    define(module)?;
     let is_claim = |i: &Instruction<'_>| {
         let claims = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
         claims.iter().any(|claim| i.decoration(*claim).is_some()) || claims_to_be_finite(i)
     };
     module.section_mut(Section::Annotations).retain(|i| !is_claim(i));
-    let (mut converted, mut interner) = (Vec::new(), kiln_spirv::edit::Interner::of(module));
-    for at in 0..module.functions.len() {
-        let body = std::mem::take(&mut module.functions[at].body);
-        let mut new = Stream::default();
+    for function in &mut module.functions {
+        let body = std::mem::take(&mut function.body);
         for i in body.iter() {
             match i.op() {
-                Some(Op::InBoundsAccessChain) => new.push(Op::AccessChain, i.words_from(0)),
-                Some(Op::InBoundsPtrAccessChain) => new.push(Op::PtrAccessChain, i.words_from(0)),
-                Some(Op::VectorShuffle) => {
-                    // Components of this index are not defined.
-                    let defined = |at| if at == u32::MAX { 0 } else { at };
-                    let words = i.words_from(0).enumerate();
-                    let words = words.map(|(word, at)| if word < 4 { at } else { defined(at) });
-                    new.push(Op::VectorShuffle, words);
+                Some(Op::InBoundsAccessChain) => {
+                    function.body.push(Op::AccessChain, i.words_from(0));
                 }
-                Some(Op::Undef) => {
-                    let ty = i.result_type().unwrap_or_default();
-                    let zero = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
-                    new.push(Op::CopyObject, i.words_from(0).chain([zero]));
+                Some(Op::InBoundsPtrAccessChain) => {
+                    function.body.push(Op::PtrAccessChain, i.words_from(0));
                 }
-                Some(Op::ConvertFToU | Op::ConvertFToS) => {
-                    converted.extend(i.result());
-                    new.push_instruction(&i);
-                }
-                _ => new.push_instruction(&i),
+                _ => function.body.push_instruction(&i),
             }
         }
-        module.functions[at].body = new;
-    }
-    let saturated = Decoration::SaturatedConversion as u32;
-    let annotations = module.section_mut(Section::Annotations);
-    let known: BTreeSet<_> = annotations
-        .iter()
-        .filter_map(|i| i.decoration(Decoration::SaturatedConversion))
-        .map(|(id, _)| id)
-        .collect();
-    for id in converted.into_iter().filter(|id| !known.contains(id)) {
-        annotations.push(Op::Decorate, [id, saturated]);
     }
     Ok(())
 }

@@ -126,6 +126,19 @@ fn all_kernels_are_proven() {
 }
 
 #[test]
+fn all_kernels_are_proven_with_their_values_defined() {
+    for module in [OPTIMISED, PLAIN] {
+        let mut defined = Module::parse(module).unwrap();
+        define(&mut defined).unwrap();
+        let bytes = defined.assemble();
+        for (name, _, range, arguments) in launches_of(module) {
+            let guarded = guarded(&bytes, name, &range, &arguments);
+            assert!(guarded.is_empty(), "{name}: {guarded:#?}");
+        }
+    }
+}
+
+#[test]
 fn buffers_that_are_too_short_are_noticed() {
     for (name, sizes, arguments) in launches() {
         for (at, short) in arguments.iter().enumerate() {
