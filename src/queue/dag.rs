@@ -304,6 +304,13 @@ impl<C> Dag<C> {
         self.has_no_dependencies(id.index)
     }
 
+    /// Takes back that a command waits for the completion of its dependencies.
+    pub(crate) fn wait_for_dispatches(&mut self, id: NodeId) {
+        if let Some(node) = self.node_mut(id) {
+            node.awaits_completions = false;
+        }
+    }
+
     /// Returns whether all dependencies have completed.
     fn has_no_dependencies(&self, index: NodeIndex) -> bool {
         self.graph.neighbors_directed(index, Incoming).next().is_none()

@@ -125,29 +125,35 @@ fn a_launch_does_not_fail_with_data_that_only_its_neighbour_needs() {
     let Bench { rt, simulator, kernels, src, dst, .. } = &bench;
     let queue = rt.queue();
     let [scale, offset] = kernels.each_ref();
-    let [needed, between, lost]: [Buffer<f32>; 3] = [(); 3].map(|()| rt.buffer(ELEMENTS).unwrap());
+    let buffers = [(); 4].map(|()| rt.buffer::<f32>(ELEMENTS).unwrap());
+    let [needed, between, after, lost] = &buffers;
     for _ in 0..2 {
-        for buffer in [&needed, &lost] {
+        for buffer in [needed, lost] {
             let _ = queue.fill(buffer, 1.0).unwrap();
         }
         block_on(rt.drain());
         let pause = simulator.pause();
         simulator.fail_launches("scale", 1, Fault::Refused);
         // This launch is on the device, and fails.
-        let failed = queue.submit(scale.launch(ELEMENTS).args((src, &needed, 1.0f32))).unwrap();
+        let failed = queue.submit(scale.launch(ELEMENTS).args((src, needed, 1.0f32))).unwrap();
         let scope = queue.start_fusion();
-        let alone = scale.launch(ELEMENTS).args((src, &between, 2.0f32));
+        let alone = scale.launch(ELEMENTS).args((src, between, 2.0f32));
         let alone = scope.submit(alone).unwrap();
-        let dependent = offset.launch(ELEMENTS).args((&needed, &lost, 1.0f32));
+        let behind = offset.launch(ELEMENTS).args((between, after, 4.0f32));
+        let behind = scope.submit(behind).unwrap();
+        let dependent = offset.launch(ELEMENTS).args((needed, lost, 1.0f32));
         let dependent = scope.submit(dependent).unwrap();
         let outcome = block_on(scope.complete()).unwrap();
         assert!(outcome.is_fused(), "{outcome}");
         drop(pause);
         let root = block_on(failed).unwrap_err();
+        // Nothing waits for the launch before it.
+        block_on(behind).unwrap();
         block_on(alone).unwrap();
-        assert_eq!(block_on(queue.read(&between)).unwrap(), [6.0; ELEMENTS]);
+        assert_eq!(block_on(queue.read(between)).unwrap(), [6.0; ELEMENTS]);
+        assert_eq!(block_on(queue.read(after)).unwrap(), [10.0; ELEMENTS]);
         assert_same(block_on(dependent), &root);
-        assert_same(block_on(queue.read(&lost)), &root);
+        assert_same(block_on(queue.read(lost)), &root);
         assert!(block_on(queue.read(dst)).is_ok());
     }
 }

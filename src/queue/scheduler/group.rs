@@ -613,6 +613,7 @@ impl State {
         self.dag.restore_edges(detached);
         for id in nodes {
             self.dag.restore_writes(id);
+            self.dag.wait_for_dispatches(id);
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.set_stopwatch(None);

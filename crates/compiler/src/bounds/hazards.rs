@@ -16,6 +16,9 @@
 //! | [`Lifetime`](Hazard::Lifetime) | variables live as long as their function runs |
 //! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |
 //!
+//! In a checked program, most values that are not defined are [defined](super::define) before the analysis. What is left
+//! comes from local memory, and from what claims not to wrap or to be finite.
+//!
 //! A data race between work-items gives unspecified values, and nothing worse: the host never reads memory
 //! while a launch writes it, and each value that an address depends on is loaded once.
 
