@@ -7,7 +7,7 @@ use support::tools::has_clang;
 
 /// Elements of a buffer, and of the slice in its middle that kernels get.
 const WHOLE: usize = 3 * LEN;
-const LEN: usize = 64;
+const LEN: usize = 128;
 
 /// Value of the elements that nothing writes.
 const UNTOUCHED: i32 = 0x5555_5555;
@@ -69,17 +69,17 @@ everywhere! {
         // As the argument of a function, which compilers may take for defined, and as a divisor. Drivers convert NaN to
         // different numbers.
         let nan = ["convert_int(NAN)", "convert_int_sat_rte(NAN)", "convert_uint_sat_rte(NAN)", "rint(NAN)"];
-        for value in cases.map(|(value, _)| value).into_iter().chain(nan) {
-            let text = format!(
-                "kernel void k(global int *y, int n) {{
-                    y[1] = as_int(sin((float){value}));
-                    y[2] = max((int){value}, n);
-                    y[3] = n / ((int){value} | 1);
-                    y[4] = 7;
-                }}"
-            );
-            assert_eq!(run(&rt, &text).await[4], 7, "{value}");
-        }
+        let values = cases.map(|(value, _)| value).into_iter().chain(nan);
+        let uses = values.zip((0..).step_by(3)).map(|(value, at)| {
+            format!(
+                "y[{at}] = as_int(sin((float){value}));
+                y[{at} + 1] = max((int){value}, n);
+                y[{at} + 2] = n / ((int){value} | 1);\n"
+            )
+        });
+        let (uses, last) = (uses.collect::<String>(), LEN - 1);
+        let text = format!("kernel void k(global int *y, int n) {{ {uses} y[{last}] = 7; }}");
+        assert_eq!(run(&rt, &text).await[last], 7);
     }
 }
 
