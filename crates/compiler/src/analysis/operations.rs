@@ -90,7 +90,8 @@ impl Operations {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
-    /// Returns whether such a compiler may calculate other values for some of the operations in another nd-range, or where a function is called several times.
+    /// Returns whether such a compiler may calculate other values for some of the operations in another nd-range, or
+    /// where a function is called several times.
     pub(crate) fn depend_on_range(self) -> bool {
         self.estimates || self.adds_vectors || self.long_sums
     }

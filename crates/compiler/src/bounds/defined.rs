@@ -15,17 +15,17 @@ use rspirv::spirv::{Decoration, Op, StorageClass};
 use crate::analysis::blocks::blocks;
 use crate::analysis::declaration::{Declaration, by_value};
 
-/// Makes zeros of undefined values, lets private variables start as zeros, saturates conversions to integers, and
-/// copies structs that are passed by value by an access of its own. Returns whether the module changed.
+/// Makes zeros of undefined values, lets private variables that may be read before they are written start as zeros,
+/// saturates conversions to integers, and copies structs that are passed by value by an access of its own. Returns
+/// whether the module changed.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](kiln_spirv::ErrorKind::Unsupported) if ids run out.
 pub fn define(module: &mut Module) -> Result<bool> {
-    let is_saturated = saturate_conversions(module);
-    let is_copied = copy_structs(module)?;
-    let globals = define_globals(module);
-    let mut is_changed = is_saturated || is_copied || globals;
+    let mut is_changed = saturate_conversions(module);
+    is_changed |= copy_structs(module)?;
+    is_changed |= define_globals(module);
     let mut interner = Interner::of(module);
     for at in 0..module.functions.len() {
         is_changed |= define_function(module, &mut interner, at)?;
@@ -187,8 +187,8 @@ fn has_zero(definitions: &Definitions<'_>, ty: u32) -> bool {
     )
 }
 
-/// Saturates the conversions of floating-point numbers to integers of the usual widths: the others have no value for
-/// numbers that are too large, nor for NaN.
+/// Saturates the conversions of floating-point numbers to integers of the usual widths. A conversion that is not
+/// saturated has no value for numbers that are too large, nor for NaN.
 fn saturate_conversions(module: &mut Module) -> bool {
     let definitions = module.definitions();
     let annotations = module.section(Section::Annotations).iter();
@@ -255,6 +255,7 @@ fn copy_structs(module: &mut Module) -> Result<bool> {
     Ok(!copied.is_empty())
 }
 
+/// Returns the structs that calls pass by value, unless they are whole variables.
 fn copied_structs(module: &Module) -> Vec<Copied> {
     let definitions = module.definitions();
     let by_value = by_value(module);
