@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use kiln_spirv::edit::{
     Definitions, Effect, Instruction, Location, Meaning, Section, View, located, operand_ids,
 };
-use kiln_spirv::{Dominators, reverse_postorder};
+use kiln_spirv::{Dominators, Module, reverse_postorder};
 use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
 use super::blocks::{Block, blocks};
@@ -49,32 +49,50 @@ pub(crate) fn divergent_collectives(definitions: &Definitions<'_>) -> BTreeSet<L
 pub(crate) fn collective_beside_irreducible_loop(
     definitions: &Definitions<'_>,
 ) -> Option<Location> {
-    let functions = &definitions.module().functions;
-    let mut collective = BTreeSet::new();
-    let reaches_collective = |known: &BTreeSet<u32>, i: &Instruction<'_>| {
-        i.op().is_some_and(needs_all) || i.called().is_some_and(|called| known.contains(&called))
-    };
-    loop {
-        let before = collective.len();
-        for function in functions {
-            if function.body.iter().any(|i| reaches_collective(&collective, &i)) {
-                collective.insert(function.id);
+    let module = definitions.module();
+    let collectives = Collectives::of(module);
+    let mut all = (Section::COUNT as u32..).zip(&module.functions);
+    all.find_map(|(stream, function)| {
+        let mut body = located((stream, &function.body));
+        let (location, _) = body.find(|(_, i)| collectives.include(i))?;
+        let (_, blocks) = blocks(definitions, located((stream, &function.body)));
+        has_irreducible_loop(&blocks).then_some(location)
+    })
+}
+
+/// Instructions that all work-items of a work-group have to reach together, with the calls of functions that have one.
+pub(crate) struct Collectives {
+    /// Functions that have such an instruction, or call one that has.
+    functions: HashSet<u32>,
+}
+
+impl Collectives {
+    pub(crate) fn of(module: &Module) -> Self {
+        let mut known = Self { functions: HashSet::new() };
+        loop {
+            let before = known.functions.len();
+            for function in &module.functions {
+                if function.body.iter().any(|i| known.include(&i)) {
+                    known.functions.insert(function.id);
+                }
+            }
+            if before == known.functions.len() {
+                return known;
             }
         }
-        if before == collective.len() {
-            break;
+    }
+
+    pub(crate) fn include(&self, i: &Instruction<'_>) -> bool {
+        match i.op() {
+            Some(Op::FunctionCall) => i.called().is_some_and(|called| self.are_in(called)),
+            Some(op) => needs_all(op),
+            None => true,
         }
     }
-    let mut all = (Section::COUNT as u32..).zip(functions);
-    all.find_map(|(stream, function)| {
-        if !collective.contains(&function.id) {
-            return None;
-        }
-        let (_, blocks) = blocks(definitions, located((stream, &function.body)));
-        let mut body = located((stream, &function.body));
-        let found = body.find(|(_, i)| reaches_collective(&collective, i))?;
-        has_irreducible_loop(&blocks).then_some(found.0)
-    })
+
+    pub(crate) fn are_in(&self, function: u32) -> bool {
+        self.functions.contains(&function)
+    }
 }
 
 /// Returns whether a block is reached again from one that it does not dominate.

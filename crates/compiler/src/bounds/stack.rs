@@ -12,14 +12,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kiln_spirv::edit::{
-    Class, Definitions, Effect, Instruction, Meaning, Section, located, operand_ids,
-};
+use kiln_spirv::edit::{Class, Definitions, Instruction, Section, located, operand_ids};
 use rspirv::spirv::Op;
 
 use crate::analysis::access::Layouts;
 use crate::analysis::blocks::{Block, blocks};
 use crate::analysis::declaration::by_value;
+use crate::analysis::uniformity::Collectives;
 
 /// Number of bytes of which the size of a value on the stack is taken to be a multiple.
 const SLOT: u64 = 8;
@@ -32,30 +31,19 @@ pub(super) struct Stack<'a, 'm> {
     copied: HashSet<u32>,
     /// Bytes of the functions that were measured; `None` where a size is not known.
     measured: HashMap<u32, Option<u64>>,
-    /// Functions that have a barrier, or call one that has.
-    with_barrier: HashSet<u32>,
+    /// Instructions in which work-items wait for each other.
+    barriers: Collectives,
 }
 
 impl<'a, 'm> Stack<'a, 'm> {
     pub(super) fn of(definitions: &'a Definitions<'m>, layouts: &'a Layouts) -> Self {
         let module = definitions.module();
-        let mut stack = Self {
+        Self {
             definitions,
             layouts,
             copied: by_value(module),
             measured: HashMap::new(),
-            with_barrier: HashSet::new(),
-        };
-        loop {
-            let before = stack.with_barrier.len();
-            for function in &module.functions {
-                if function.body.iter().any(|i| stack.is_barrier(&i)) {
-                    stack.with_barrier.insert(function.id);
-                }
-            }
-            if before == stack.with_barrier.len() {
-                return stack;
-            }
+            barriers: Collectives::of(module),
         }
     }
 
@@ -80,7 +68,7 @@ impl<'a, 'm> Stack<'a, 'm> {
                 bytes = bytes.saturating_add(self.bytes(i.called()?)?);
             }
         }
-        if self.with_barrier.contains(&function) {
+        if self.barriers.are_in(function) {
             let (_, blocks) = blocks(self.definitions, located((stream, &known.body)));
             bytes = bytes.saturating_add(self.kept(&blocks)?);
         }
@@ -107,17 +95,6 @@ impl<'a, 'm> Stack<'a, 'm> {
     fn size(&self, ty: u32) -> Option<u64> {
         let bytes = u64::try_from(self.layouts.size(ty)?).ok()?;
         Some(bytes.next_multiple_of(SLOT))
-    }
-
-    /// Returns whether work-items wait for each other in an instruction.
-    fn is_barrier(&self, i: &Instruction<'_>) -> bool {
-        match i.op() {
-            Some(Op::FunctionCall) => {
-                i.called().is_some_and(|called| self.with_barrier.contains(&called))
-            }
-            Some(op) => Meaning::of(op).is_none_or(|meaning| meaning.effect == Effect::Group),
-            None => true,
-        }
     }
 
     /// Returns the number of bytes of the values of a function that may be kept for a work-item while others run: those
@@ -189,7 +166,7 @@ impl<'a, 'm> Stack<'a, 'm> {
     /// Returns the positions of the barriers in a block.
     fn barriers(&self, block: &Block<'m>) -> Vec<usize> {
         let all = block.body.iter().enumerate();
-        all.filter(|(_, (_, i))| self.is_barrier(i)).map(|(position, _)| position).collect()
+        all.filter(|(_, (_, i))| self.barriers.include(i)).map(|(position, _)| position).collect()
     }
 }
 
