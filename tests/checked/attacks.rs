@@ -113,13 +113,22 @@ everywhere! {
             let text = format!("kernel void k(global int *y, int n) {{ if ({condition}) {barrier} }}");
             assert_refused(condition, translated(&rt, &text, "-cl-std=CL2.0").await, "a barrier");
         }
-        // A function of the whole group is the same for all work-items, and one of the sub-group is not.
-        let text = format!("kernel void k(global int *y, int n) {{ if (work_group_reduce_add(n) > 3) {barrier} }}");
-        let group = spirv_of(&rt, &Module::opencl_c(text), "-cl-std=CL2.0").await.expect("clang knows it");
-        let sub_group = rt.build(&over_sub_groups(&group)).checked().await;
-        assert_refused("a function of the sub-group", sub_group, "a barrier");
-        if let Ok(program) = rt.build(&group).checked().await {
-            program.kernel("k").expect("all work-items reach the barrier");
+        // A function of the whole group is the same for all work-items, also of values that differ between them, and
+        // one of the sub-group is not.
+        let accepted = [
+            "work_group_reduce_add(n) > 3",
+            "work_group_reduce_max((int)get_local_id(0)) > 3",
+            "work_group_any(get_local_id(0) > n)",
+            "work_group_all(get_local_id(0) > n)",
+        ];
+        for condition in accepted {
+            let text = format!("kernel void k(global int *y, int n) {{ if ({condition}) {barrier} }}");
+            let group = spirv_of(&rt, &Module::opencl_c(text), "-cl-std=CL2.0").await.expect("clang knows it");
+            let sub_group = rt.build(&over_sub_groups(&group)).checked().await;
+            assert_refused(condition, sub_group, "a barrier");
+            if let Ok(program) = rt.build(&group).checked().await {
+                program.kernel("k").unwrap_or_else(|error| panic!("{condition}: {error}"));
+            }
         }
     }
 }
@@ -139,7 +148,10 @@ fn over_sub_groups(module: &Module) -> Module {
     header.bound += 1;
     let value = vec![Operand::LiteralBit32(Scope::Subgroup as u32)];
     known.types_global_values.push(Instruction::new(Op::Constant, int, Some(scope), value));
-    for i in known.all_inst_iter_mut().filter(|i| i.class.opcode == Op::GroupIAdd) {
+    let combines = |i: &&mut Instruction| {
+        matches!(i.class.opcode, Op::GroupIAdd | Op::GroupSMax | Op::GroupAny | Op::GroupAll)
+    };
+    for i in known.all_inst_iter_mut().filter(combines) {
         i.operands[0] = Operand::IdScope(scope);
     }
     Module::spirv(bytemuck::cast_slice::<u32, u8>(&known.assemble())).expect("it is valid")
@@ -256,7 +268,8 @@ everywhere! {
             (0..300).map(|n| format!("if (x[i + {n}] > n) return;\n")).collect();
         let selects: String =
             (0..200).map(|n| format!("at = at > {n} + n ? at - {n} : at + n;\n")).collect();
-        for body in [branches, format!("{selects} y[at & 63] = 1;")] {
+        let many: String = (0..1200).map(|n| format!("if (x[i] == {n}) at ^= x[i + 1];\n")).collect();
+        for body in [branches, format!("{selects} y[at & 63] = 1;"), many] {
             let text = format!(
                 "kernel void k(global const int *x, global int *y, int n) {{
                     int i = get_global_id(0), at = i;
@@ -272,13 +285,17 @@ everywhere! {
                 Ok(_) => _ = target.launch(&rt, "many decisions", launch()).await,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unsupported);
-                    assert!(error.to_string().contains("too complex to check"), "{error}");
+                    let is_named = |error: &Error| {
+                        let message = error.to_string();
+                        message.contains("too complex to check") || message.contains("is too large to")
+                    };
+                    assert!(is_named(&error), "{error}");
                     let submitted = rt.queue().submit(launch());
                     let failed = match submitted {
                         Ok(event) => event.await.expect_err("it is refused"),
                         Err(error) => error,
                     };
-                    assert!(failed.to_string().contains("too complex to check"), "{failed}");
+                    assert!(is_named(&failed), "{failed}");
                 }
             }
         }

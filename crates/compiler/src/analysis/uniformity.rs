@@ -265,7 +265,8 @@ impl<'m> Search<'_, 'm> {
             });
             for ((_, i), operands) in own.body.iter().zip(&function.operands[block]) {
                 let Some(op) = i.op() else { continue };
-                let depends = operands.iter().any(|id| values.contains(id));
+                let combines = needs_all(op) && self.gives_all_the_same(op, i);
+                let depends = !combines && operands.iter().any(|id| values.contains(id));
                 let is_source = match op {
                     Op::Load => self.is_divergent_load(i),
                     Op::Phi => joins_divergent || is_divergent,
@@ -274,7 +275,7 @@ impl<'m> Search<'_, 'm> {
                         let function = extended(self.definitions, i).and_then(Meaning::of_function);
                         function.is_none_or(|meaning| !meaning.is_uniform)
                     }
-                    _ if needs_all(op) => !self.gives_all_the_same(op, i),
+                    _ if needs_all(op) => !combines,
                     _ => Meaning::of(op).is_none_or(|meaning| !meaning.is_uniform),
                 };
                 // A value that leaves a loop which some work-items leave before others differs between them.

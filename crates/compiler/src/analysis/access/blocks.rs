@@ -5,11 +5,24 @@ use std::collections::{HashMap, HashSet};
 use kiln_spirv::edit::{
     Class, Definitions, Function, Instruction, Location, Section, View, located, operand_ids,
 };
-use kiln_spirv::{Dominators, Module, reverse_postorder};
+use kiln_spirv::{Dominators, Error, Module, reverse_postorder};
 use rspirv::spirv::Op;
 
 /// Maximum number of blocks in a function. A kernel with more blocks is not worth fusing.
 const MAX_BLOCKS: usize = 1024;
+
+/// Returns the error for a function without [`Blocks`], which `subject` names.
+pub(super) fn refused(function: Option<&Function>, subject: &str) -> Error {
+    let count = function
+        .map_or(0, |function| function.body.iter().filter(|i| i.op() == Some(Op::Label)).count());
+    if count > MAX_BLOCKS {
+        return Error::unsupported(format!(
+            "{subject} has {count} basic blocks; a function with more than {MAX_BLOCKS} is too large to determine which \
+             bytes it accesses"
+        ));
+    }
+    Error::unsupported(format!("the control flow of {subject} cannot be analyzed"))
+}
 
 pub(super) struct Blocks<'m> {
     pub(super) parameters: Vec<u32>,

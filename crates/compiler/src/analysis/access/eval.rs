@@ -24,7 +24,7 @@ use kiln_spirv::{Error, ErrorKind, Module, Result};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::arithmetic::Arithmetic;
-use super::blocks::{Blocks, spilled};
+use super::blocks::{Blocks, refused, spilled};
 use super::budget::Budget;
 use super::facts::{Facts, Known, join};
 use super::flow::Flow;
@@ -273,9 +273,9 @@ impl<'m> Evaluation<'m> {
     ) -> Result<(Accesses, Frame<'m>)> {
         (self.steps, self.has_long_sums) = (0, false);
         let at = self.functions.get(&kernel).copied();
-        let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
-            Error::unsupported("the control flow of the kernel's function cannot be analyzed")
-        })?;
+        let function = at.and_then(|at| self.module.functions.get(at));
+        let body = at.and_then(|at| self.body(at));
+        let body = body.ok_or_else(|| refused(function, "the kernel's function"))?;
         let parameters = &body.blocks.parameters;
         if parameters.len() != values.len() {
             return Err(Error::new(
@@ -528,9 +528,8 @@ impl<'m> Evaluation<'m> {
         let Some(body) = body.filter(fits) else {
             if self.is_strict {
                 // The function may also access memory that is not passed to it.
-                return Err(Error::unsupported(
-                    "the control flow of a function that the kernel calls cannot be analyzed",
-                ));
+                let function = called.and_then(|at| self.module.functions.get(at));
+                return Err(refused(function, "a function that the kernel calls"));
             }
             for argument in &arguments {
                 self.escape(frame, at, argument, "is passed to an unknown function");
