@@ -132,18 +132,14 @@ impl DeviceCopyWork {
         Some([source, target])
     }
 
-    /// Notes that this command failed. Returns whether the copy was not started, so that the other command has
-    /// to fail, too. Returns `true` once.
-    pub(crate) fn close(&self) -> bool {
+    /// Notes that this command fails with `error`. Returns the failure of the other command if the copy was not
+    /// started; returns it once.
+    pub(super) fn fail(&self, error: &Error) -> Option<DeviceCopyFailure> {
         let before = mem::replace(&mut *lock(&self.copy.state), State::Closed);
-        let State::Waiting(arrived) = before else { return false };
+        let State::Waiting(arrived) = before else { return None };
         arrived.into_iter().flatten().for_each(Region::release);
-        true
-    }
-
-    /// Returns the side whose command has to fail if this one does.
-    pub(crate) fn other_side(&self) -> Side {
-        self.side.other()
+        let (copy, side) = (self.copy.clone(), self.side.other());
+        Some(DeviceCopyFailure { copy, side, error: error.clone() })
     }
 
     /// Drops a handle of a finished command without calling the driver.

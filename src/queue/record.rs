@@ -30,8 +30,7 @@ pub(crate) struct Record {
     /// Index and serial of the node; zero before it is added.
     node: AtomicU32,
     serial: AtomicU64,
-    /// Index of the native queue plus one, [`ON_NO_QUEUE`] or [`ARRIVED`]; zero before the command is given to the
-    /// device.
+    /// Index of the native queue plus one, or [`ON_NO_QUEUE`]; zero before the command is given to the device.
     native_queue: AtomicU32,
     position: AtomicU64,
     /// Outcome and leftovers. Boxed: there are many records, and most have none.
@@ -48,9 +47,6 @@ struct Remains {
 
 /// Value of `Record::native_queue` for a command that is given to the device in pieces, on no single queue.
 const ON_NO_QUEUE: u32 = u32::MAX;
-
-/// Value of `Record::native_queue` for a command of a copy between devices that waits for the other device only.
-const ARRIVED: u32 = u32::MAX - 1;
 
 impl Record {
     pub(crate) fn new(owner: Owner) -> Arc<Self> {
@@ -90,7 +86,7 @@ impl Record {
 
     pub(crate) fn place(&self) -> Option<Place> {
         let native_queue = self.native_queue.load(Acquire);
-        if native_queue >= ARRIVED {
+        if native_queue == ON_NO_QUEUE {
             return None;
         }
         let position = self.position.load(Relaxed);
@@ -102,16 +98,6 @@ impl Record {
     /// Marks the command as given to the device in pieces, on no single native queue.
     pub(crate) fn set_on_no_queue(&self) {
         self.native_queue.store(ON_NO_QUEUE, Release);
-    }
-
-    /// Marks the command as waiting for the other device of a copy. It counts as given to its own.
-    pub(crate) fn set_arrived(&self) {
-        self.native_queue.store(ARRIVED, Release);
-    }
-
-    /// Returns whether the command may still wait for a host future.
-    pub(crate) fn may_wait_for_host(&self) -> bool {
-        matches!(self.native_queue.load(Acquire), 0 | ARRIVED)
     }
 
     /// Returns whether the command was given to the device.

@@ -47,7 +47,7 @@ pub(crate) fn register(
     record: &Arc<Record>,
     waker: &Waker,
 ) -> Result<()> {
-    if !is_polling_host_future() || !record.may_wait_for_host() {
+    if !is_polling_host_future() || record.is_dispatched() {
         return Ok(());
     }
     let Some(future) = polled() else { return Ok(()) };

@@ -337,6 +337,41 @@ fn a_copy_that_waits_can_be_canceled_from_either_side() {
 }
 
 #[test]
+fn a_copy_that_waits_only_for_the_other_device_can_be_canceled_from_either_side() {
+    for (side, waits_for) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        block_on(async {
+            let (simulators, runtimes) = simulated_pair().await;
+            let [one, two] = &runtimes;
+            let (x, y) = (one.buffer::<u32>(LEN).unwrap(), two.buffer::<u32>(LEN).unwrap());
+            one.queue().fill(&x, 1).unwrap().await.unwrap();
+            two.queue().fill(&y, 2).unwrap().await.unwrap();
+            let pause = simulators[waits_for].pause();
+            match waits_for {
+                0 => one.queue().fill(&x, 3).unwrap(),
+                _ => two.queue().fill(&y, 3).unwrap(),
+            };
+            let copied = runtimes[side].queue().copy(&x, &y).unwrap();
+            assert!(matches!(copied.status(), Status::Waiting), "{copied:?}");
+            assert!(copied.cancel());
+            assert!(!copied.cancel(), "it is canceled");
+            let read = two.queue().read(&y);
+            drop(pause);
+            assert_eq!(copied.await.unwrap_err().kind(), ErrorKind::Canceled);
+            assert_eq!(read.await.unwrap_err().kind(), ErrorKind::Canceled);
+            assert_eq!(
+                one.queue().read(&x).await.unwrap(),
+                [if waits_for == 0 { 3 } else { 1 }; LEN]
+            );
+            // Both devices go on.
+            one.queue().copy(&x, &y).unwrap().await.unwrap();
+            two.queue().read(&y).await.unwrap();
+            drop((runtimes, x, y));
+            simulators.iter().for_each(assert_at_rest);
+        });
+    }
+}
+
+#[test]
 fn a_task_that_awaits_a_copy_that_waits_for_the_task_gets_a_deadlock_error() {
     block_on(async {
         let (simulators, [one, two]) = simulated_pair().await;

@@ -64,11 +64,16 @@ impl State {
     fn poison_canceled(&mut self, id: NodeId) -> Option<Vec<Arc<HostFuture>>> {
         let command = self.dag.command(id).filter(|_| !self.dag.is_poisoned(id))?;
         let futures = || command.host_futures().iter();
-        if matches!(command.work, Work::Host) && !futures().all(|future| future.cancel_unstarted())
-        {
-            return None;
+        let error = canceled_error(command);
+        match &command.work {
+            Work::Host if !futures().all(|future| future.cancel_unstarted()) => return None,
+            // The copy has started, or is about to, if both devices have come to it.
+            Work::DeviceCopy(work) => {
+                self.actions.device_copy_failures.push(work.fail(&error)?);
+            }
+            _ => {}
         }
-        let (error, futures) = (canceled_error(command), futures().cloned().collect());
+        let futures = futures().cloned().collect();
         self.dag.poison(id, error, SkipReason::NotRun, &mut self.next);
         Some(futures)
     }

@@ -104,7 +104,6 @@ impl Scheduler {
             return;
         }
         let Some(command) = state.dag.command_mut(id) else { return };
-        command.record.set_arrived();
         if let Some(span) = command.pending_span_mut() {
             span.set_enqueued();
         }
@@ -129,14 +128,9 @@ impl State {
     /// Notes that a command failed, if it is one of a copy between devices whose other command does not know.
     pub(super) fn note_failure_of_device_copy(&mut self, work: &Work, error: &Error) {
         if let Work::DeviceCopy(work) = work
-            && work.close()
+            && let Some(failure) = work.fail(error)
         {
-            let (copy, side) = (work.copy().clone(), work.other_side());
-            self.actions.device_copy_failures.push(DeviceCopyFailure {
-                copy,
-                side,
-                error: error.clone(),
-            });
+            self.actions.device_copy_failures.push(failure);
         }
     }
 }
@@ -147,6 +141,7 @@ impl DeviceCopyStart {
         let Self { copy, regions } = self;
         let side = |side| {
             let record = copy.record(side)?;
+            record.set_on_no_queue();
             Some((Scheduler::of_command(&record)?, record.node()?))
         };
         // Neither command ends before the copy does.

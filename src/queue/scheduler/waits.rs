@@ -107,15 +107,13 @@ impl State {
             // The closure of a native command waits while it runs.
             let closure = command.extras().and_then(|extras| extras.closure.as_ref());
             records.extend(closure.and_then(|closure| closure.certain_wait()));
-            let other = match &command.work {
-                Work::DeviceCopy(work) => work.other_record(),
-                _ => None,
-            };
-            // A dispatched command waits for no host future, but perhaps for the other device of a copy.
-            if command.record.is_dispatched() && other.is_none() || !seen.insert(id) {
+            // A dispatched command waits for no host future.
+            if command.record.is_dispatched() || !seen.insert(id) {
                 continue;
             }
-            records.extend(other);
+            if let Work::DeviceCopy(work) = &command.work {
+                records.extend(work.other_record());
+            }
             stack.extend(self.dag.dependencies(id).map(|(before, ..)| before));
             records.extend(command.host_futures().iter().filter_map(|host| host.certain_wait()));
         }
