@@ -112,6 +112,7 @@ impl Work {
         match self {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
             Self::Native(native) => format!("the native command `{}`", native.label()),
+            Self::Replay(replay) => replay.in_words(),
             Self::Drain => "`drain`".to_owned(),
             Self::Zero { .. } => "the zeroing of new memory".to_owned(),
             Self::Unmap(_) => "the end of a mapping".to_owned(),

@@ -79,6 +79,8 @@ fn a_launch_that_fails_fails_its_replay_and_what_needs_its_results() {
             // The first launch of the kernel takes the fault, so this replay begins only now.
             let other = bench.replay(&z);
             assert_eq!(error.kind(), ErrorKind::OutOfResources);
+            let named = "a replay of 5 commands (of `duplicate`, `scale`): ";
+            assert!(error.to_string().contains(named), "{error}");
             assert!(again.await.unwrap_err().same(&error));
             assert!(bench.queue.read(&y).await.unwrap_err().same(&error));
             other.await.unwrap();

@@ -30,7 +30,7 @@ pub(super) enum NodeArgument {
 pub(super) enum Node {
     Launch {
         /// Handle that keeps the program alive.
-        _kernel: Kernel,
+        kernel: Kernel,
         /// Kernel of the driver, with arguments of its own where the driver allows that.
         native: Arc<dyn backend::Kernel>,
         range: NdRange,

@@ -129,7 +129,7 @@ fn launch_node(launch: &LaunchWork, sources: &Sources<'_>) -> Result<Node> {
         (ArgumentKind::Sampler(sampler), _) => NodeArgument::Sampler(*sampler),
     };
     let arguments = arguments.iter().map(argument).collect();
-    Ok(Node::Launch { native, _kernel: kernel.clone(), range: *range, arguments })
+    Ok(Node::Launch { native, kernel: kernel.clone(), range: *range, arguments })
 }
 
 /// Sources of the memory of recorded commands.

@@ -1,5 +1,6 @@
 //! Work of a replay, which is one command of the DAG.
 
+use std::collections::BTreeSet;
 use std::iter::repeat;
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +24,9 @@ use crate::sync::lock;
 
 /// Minimum number of recorded commands for which a command list costs less than the commands.
 const MIN_RECORDED: usize = 2;
+
+/// Maximum number of kernels that messages about a replay name.
+const MAX_NAMES: usize = 4;
 
 /// Work of a replay.
 pub(crate) struct ReplayWork {
@@ -71,6 +75,23 @@ impl ReplayWork {
     /// Returns the number of commands that were recorded.
     pub(crate) fn len(&self) -> usize {
         self.plan.nodes.len()
+    }
+
+    /// Returns a noun phrase with its article for messages: the number of commands, and the names of the kernels.
+    pub(crate) fn in_words(&self) -> String {
+        let kernels = self.plan.nodes.iter().filter_map(|node| match node {
+            Node::Launch { kernel, .. } => Some(kernel.name()),
+            Node::Fill { .. } | Node::Copy { .. } => None,
+        });
+        let mut names: Vec<_> = kernels.collect::<BTreeSet<_>>().into_iter().collect();
+        let is_long = names.len() > MAX_NAMES;
+        names.truncate(MAX_NAMES);
+        let mut words = format!("a replay of {} commands", self.len());
+        if !names.is_empty() {
+            let others = if is_long { " and others" } else { "" };
+            words += &format!(" (of `{}`{others})", names.join("`, `"));
+        }
+        words
     }
 
     /// Returns the number of kernels that the replay launches.

@@ -9,7 +9,7 @@ use super::group::DISCARDED;
 use super::{AFTER_FAILED, Edges, Scheduler, State};
 use crate::args::region::Region;
 use crate::build_graph::Variant;
-use crate::error::{Result, catch_panics};
+use crate::error::{Error, Result, catch_panics};
 use crate::queue::check_counts::CheckCounts;
 use crate::queue::checked::PendingLaunch;
 use crate::queue::command::Command;
@@ -242,7 +242,10 @@ impl Scheduler {
     fn precondition_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state| match outcome {
             Ok(()) => state.dag.meet_precondition(id, &mut state.next),
-            Err(error) => state.dag.poison(id, error, SkipReason::NotRun, &mut state.next),
+            Err(error) => {
+                let error = state.name_waiting_command(id, error);
+                state.dag.poison(id, error, SkipReason::NotRun, &mut state.next);
+            }
         });
     }
 
@@ -283,6 +286,16 @@ impl State {
             self.keep_alive = Some(scheduler.clone());
         }
         was_idle
+    }
+
+    /// Adds the name of a command to the error of a host future that it waits for. A host task is that future.
+    fn name_waiting_command(&self, id: NodeId, error: Error) -> Error {
+        let work = self.dag.command(id).map(|command| &command.work);
+        match work.filter(|work| !matches!(work, Work::Host)).map(Work::subject) {
+            // The future of an event of another device names it.
+            Some(subject) if !error.message().contains(&subject) => error.explained(subject),
+            _ => error,
+        }
     }
 
     /// Adds a command to the DAG and to its group, and aborts other groups whose launches it comes after.

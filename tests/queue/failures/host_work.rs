@@ -55,13 +55,21 @@ fn a_host_future_that_fails_or_panics_fails_the_launch_that_waits_for_it() {
         let copied = bench.queue.copy(&x, &y).unwrap();
         let root = copied.await.expect_err("it copies what was not made");
         assert_eq!(root.kind(), ErrorKind::HostTask);
-        assert!(root.to_string().contains("a bad omen"), "{root}");
+        assert!(root.to_string().contains("`scale`: a host future failed: a bad omen"), "{root}");
         assert_same(&failed.await.expect_err("its future failed"), &root);
         let launch = bench.scale.launch(LEN).args((2u32, &bench.buffer_now(1)));
         let launch = launch.after_future(panics("a worse omen"));
         let error = bench.queue.submit(launch).unwrap().await.expect_err("its future panicked");
         assert_eq!(error.kind(), ErrorKind::Panicked);
+        assert!(error.to_string().contains("`scale`: a host future panicked"), "{error}");
         assert!(error.to_string().contains("a worse omen"), "{error}");
+        // A future that returns the error of a command spreads the failure of that command.
+        let task = bench.queue.host_task(async { Err::<(), _>("the worst omen") }).unwrap();
+        let root = task.clone().await.expect_err("the task fails");
+        let launch = bench.scale.launch(LEN).args((2u32, &bench.buffer_now(1))).after_future(task);
+        let error = bench.queue.submit(launch).unwrap().await.expect_err("its future failed");
+        assert!(error.to_string().contains("`scale`: a host future failed"), "{error}");
+        assert_same(&error, &root);
     });
 }
 
