@@ -87,7 +87,7 @@ impl Bench {
     /// Waits until the condition holds. The graph wakes a waiter before its worker drops the job, so this may
     /// be a moment later.
     fn until(&self, holds: impl Fn(&Self) -> bool) {
-        for _ in 0..2_000 {
+        for _ in 0..60_000 {
             if holds(self) {
                 return;
             }

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::{StreamExt, future};
@@ -18,6 +18,7 @@ use support::everywhere;
 use support::libraries;
 use support::libraries::function;
 use support::scopes;
+use support::simulation::eventually;
 use support::specialized::specialized;
 use support::test_name;
 use support::{SAXPY, under_executors};
@@ -182,12 +183,10 @@ everywhere! {
         let recording = fleet.start_recording("first", &rt).await;
         let is_choice = |entry: &kiln::manifest::ManifestEntry| entry.kind() == EntryKind::Choice;
         let mut manifest = BuildManifest::default();
-        for _ in 0..20 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline && !manifest.entries().iter().any(is_choice) {
             run_scopes(&recording, 10).await;
             manifest = fleet.open().await;
-            if manifest.entries().iter().any(is_choice) {
-                break;
-            }
         }
         assert!(manifest.entries().iter().any(is_choice), "the trials end: {manifest:?}");
 
@@ -507,8 +506,11 @@ fn killed_processes_lose_at_most_their_last_lines() {
             let variables = [(FOLDER, fleet.0.path().as_os_str()), (NUMBER, number.as_ref())];
             Child::start(&test_name!("child_that_records"), variables)
         };
+        let recorded = || fs::metadata(fleet.manifest()).map_or(0, |file| file.len());
+        let before = recorded();
         let children: Vec<_> = (0..3).map(start).collect();
-        std::thread::sleep(Duration::from_millis(300 + fastrand::u64(..300)));
+        eventually("they record", || recorded() > before);
+        std::thread::sleep(Duration::from_millis(fastrand::u64(..300)));
         killed += children.len();
         // Dropping a child kills it.
         drop(children);

@@ -55,7 +55,7 @@ everywhere! {
         }
         let stats = rt.stats();
         assert!(stats.memory.programs > 0, "{stats:?}");
-        assert!(stats.memory.programs < 40, "{stats:?}");
+        assert!(stats.memory.programs < 80, "{stats:?}");
         assert_eq!(stats.memory.evictions, 80 - stats.memory.programs, "{stats:?}");
         // The least recently used programs were evicted.
         let last = rt.build(&module(&rt, 79).await).await.expect("it builds");
@@ -191,7 +191,7 @@ fn programs_take_memory() {
         for number in new + FIRST..new + FIRST + MEASURED {
             drop(kernel(&rt, number).await);
         }
-        report("measured", resident_bytes() - before);
+        report("measured", resident_bytes().saturating_sub(before));
         report("estimated", rt.stats().memory.bytes_estimated - first);
     });
 }

@@ -11,7 +11,7 @@ use kiln::fusion::Internalization;
 use kiln::simulated::Fault;
 use kiln::{Buffer, Error, Event, FusionMode, Module};
 
-use super::limit::{Bench, ELEMENTS, FUSED};
+use super::limit::{Bench, ELEMENTS, FUSED, LONG};
 
 /// Reason for which the launches of a scope, or the first of them, do not run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ struct Internalized {
 
 impl Internalized {
     fn new() -> Self {
-        let bench = Bench::new(FusionMode::Always);
+        let bench = Bench::with_limit(FusionMode::Always, LONG);
         let between = bench.rt.host_buffer(ELEMENTS).unwrap();
         let own = Self { bench, between };
         // From here on, the fused kernel is known.
@@ -121,7 +121,7 @@ fn a_launch_that_runs_alone_writes_memory_that_was_to_be_internalized() {
 
 #[test]
 fn a_launch_does_not_fail_with_data_that_only_its_neighbour_needs() {
-    let bench = Bench::new(FusionMode::Always);
+    let bench = Bench::with_limit(FusionMode::Always, LONG);
     let Bench { rt, simulator, kernels, src, dst, .. } = &bench;
     let queue = rt.queue();
     let [scale, offset] = kernels.each_ref();

@@ -124,7 +124,9 @@ fn kernels_that_lost_the_trials_are_freed() {
             scope.complete().await.unwrap();
             most_programs = most_programs.max(simulator.counts().live_programs);
             let report = scope.report();
-            if report.parts()[0].ways.iter().any(|way| way.is_chosen) {
+            // A scope whose kernel is built for longer than it waits has no parts.
+            let part = report.parts().first();
+            if part.is_some_and(|part| part.ways.iter().any(|way| way.is_chosen)) {
                 assert!(most_programs > 2, "{report}");
                 // One is the program of the launches.
                 eventually("one fused kernel is left", || simulator.counts().live_programs == 2);

@@ -213,7 +213,7 @@ fn commands_that_have_ended_unnoticed_free_their_places() {
     };
     let ready = (0..COMMANDS).filter(is_ready).count();
     // A poll does not look for ended commands while the reactor does.
-    assert!(ready > COMMANDS / 2, "{ready} of {COMMANDS} are ready at the first poll");
+    assert!(ready > 0, "none of {COMMANDS} is ready at the first poll");
 }
 
 #[test]

@@ -293,10 +293,16 @@ fn assert_linear(what: &str, run: impl Fn(usize)) {
         run(count);
         started.elapsed()
     };
-    // A shorter time says little on a busy machine.
-    let few = time(FEW).max(Duration::from_millis(50));
-    let many = time(MANY);
-    assert!(many < few * 40, "{what}: {few:.1?} for {FEW}, but {many:.1?} for {MANY}");
+    let measure = || {
+        // A shorter time says little on a busy machine.
+        let few = time(FEW).max(Duration::from_millis(50));
+        (few, time(MANY))
+    };
+    // Other work may begin between the two runs.
+    let (few, many) = measure();
+    let is_linear =
+        many < few * 40 || (0..2).any(|_| matches!(measure(), (few, many) if many < few * 40));
+    assert!(is_linear, "{what}: {few:.1?} for {FEW}, but {many:.1?} for {MANY}");
 }
 
 /// Polls many clones of one future, polls them with another waker, drops half of them in an arbitrary order,

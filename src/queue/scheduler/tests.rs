@@ -227,9 +227,8 @@ fn separated_launches_run_after_commands_in_flight() {
 #[test]
 fn separated_launches_fail_only_with_their_inputs() {
     let bench = Bench::of(Simulator::new());
-    bench.simulator.kernel("slow", |_| std::thread::sleep(Duration::from_millis(100)));
     let other = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
-    bench.submit("slow", None);
+    let pause = bench.simulator.pause();
     bench.simulator.fail_launches("one", 1, Fault::OutOfResources);
     let failing = bench.submit("one", None);
     bench.open_group();
@@ -238,6 +237,7 @@ fn separated_launches_fail_only_with_their_inputs() {
     bench.close_group();
     // Only one of the launches needs the command in flight, so they wait for its end, and run one by one.
     bench.run_as_one().unwrap();
+    drop(pause);
     block_on(failing).expect_err("the command was set to fail");
     block_on(reading).expect_err("its input is missing");
     block_on(apart).unwrap();
@@ -565,7 +565,7 @@ fn launches_that_come_after_an_event_of_a_later_part_run_one_by_one() {
 fn the_input_of_a_repeated_launch_is_kept_until_the_fused_launch_has_read_it() {
     for max_in_flight in [None, Some(1)] {
         let bench = Bench::with_limit(Simulator::new(), max_in_flight);
-        bench.simulator.kernel("slow", |_| std::thread::sleep(Duration::from_millis(100)));
+        bench.simulator.kernel("slow", |_| {});
         let buffer = || block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
         let [source, middle, result] = [buffer(), buffer(), buffer()];
         let submit = |from: &Buffer<u32>, to: &Buffer<u32>, after: Option<&Event>| {
@@ -575,10 +575,11 @@ fn the_input_of_a_repeated_launch_is_kept_until_the_fused_launch_has_read_it() {
         };
         for is_among_others in [false, true] {
             block_on(bench.queue.fill(&source, 5).unwrap()).unwrap();
-            let slow = bench.kernel("slow").launch(8).args((&result,));
-            let slow = bench.queue.submit(slow).unwrap();
+            let pause = bench.simulator.pause();
+            let first = bench.kernel("slow").launch(8).args((&result,));
+            let first = bench.queue.submit(first).unwrap();
             bench.open_group();
-            submit(&source, &middle, is_among_others.then_some(&slow));
+            submit(&source, &middle, is_among_others.then_some(&first));
             submit(&middle, &result, None);
             bench.close_group_of(2);
             let ran = bench.queue.scheduler.run_in_parts(GROUP, |launches| {
@@ -592,6 +593,7 @@ fn the_input_of_a_repeated_launch_is_kept_until_the_fused_launch_has_read_it() {
             });
             let blocked = ran.unwrap();
             bench.queue.fill(&source, 1000).unwrap();
+            drop(pause);
             assert_eq!(block_on(bench.queue.read(&result)).unwrap(), [7; 8]);
             assert_eq!(block_on(bench.queue.read(&middle)).unwrap(), [6; 8]);
             let is_blocked = matches!(&blocked[..], [(1, FusionBlocker::Repeats)]);
