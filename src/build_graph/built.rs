@@ -73,16 +73,19 @@ pub(crate) struct Built {
     /// Share in the memory of the driver; `None` for SPIR-V, and for programs that no driver of code has.
     footprint: Option<Footprint>,
     parts: Box<[LinkedModule]>,
-    /// Build plan that the program was built from, for fusing its kernels.
-    plan: OnceLock<BuildPlan>,
-    /// Text that the plan's module was translated from, if it is known.
-    text: OnceLock<BuildInput>,
-    /// Whether different texts have the same translation, so that the lines of neither are known.
-    has_several_texts: AtomicBool,
+    recipe: Option<Recipe>,
     /// Whether the modules were marked as untrusted in any request that received the program.
     is_untrusted: AtomicBool,
     /// Whether the store has the program, once that is known.
     storage: OnceLock<Storage>,
+}
+
+/// Source of a program, from which its kernels are fused and checked.
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub(super) plan: BuildPlan,
+    /// Text that the plan's only module was translated from, if it was translated for this build.
+    pub(super) text: Option<BuildInput>,
 }
 
 /// Properties of a program that its driver does not report.
@@ -96,6 +99,8 @@ pub(crate) struct BuildMetadata<'a> {
     pub(crate) footprint: Option<Footprint>,
     /// Modules that the program was linked from; empty if it was not linked.
     pub(crate) parts: Box<[LinkedModule]>,
+    /// `None` for a program that other code built.
+    pub(super) recipe: Option<Recipe>,
     /// Preferred source of the signatures of its kernels.
     pub(crate) signature_source: SignatureSource,
 }
@@ -126,9 +131,9 @@ impl Built {
             BuiltKernel { name: kernel.name.into(), native, parameters, elements }
         });
         let kernels = kernels.collect();
-        let BuildMetadata { origin, build_log, size, footprint, parts, .. } = metadata;
+        let BuildMetadata { origin, build_log, size, footprint, parts, recipe, .. } = metadata;
         let build_log = build_log.into();
-        let (plan, is_untrusted) = (OnceLock::new(), AtomicBool::new(false));
+        let is_untrusted = recipe.as_ref().is_some_and(|recipe| recipe.plan.is_untrusted());
         Self {
             kernels,
             artifact,
@@ -139,10 +144,8 @@ impl Built {
             binary_bytes: size.into(),
             footprint,
             parts,
-            plan,
-            text: OnceLock::new(),
-            has_several_texts: AtomicBool::new(false),
-            is_untrusted,
+            recipe,
+            is_untrusted: is_untrusted.into(),
             storage: OnceLock::new(),
         }
     }
@@ -157,26 +160,14 @@ impl Built {
         self.storage.get_or_init(|| storage);
     }
 
-    /// Returns the plan that the program was built from, once the build has ended.
+    /// Returns the plan that the program was built from; `None` if other code built it.
     pub(crate) fn plan(&self) -> Option<&BuildPlan> {
-        self.plan.get()
+        self.recipe.as_ref().map(|recipe| &recipe.plan)
     }
 
-    pub(crate) fn set_plan(&self, plan: &BuildPlan) {
-        self.plan.get_or_init(|| plan.clone());
-    }
-
-    /// Notes that the plan's only module is the translation of a text.
-    pub(super) fn set_text(&self, text: &BuildInput) {
-        let known = self.text.get_or_init(|| text.clone());
-        if known.module.digest() != text.module.digest() {
-            self.has_several_texts.store(true, Relaxed);
-        }
-    }
-
-    /// Returns the text that the plan's only module was translated from, if it is known, and the only one.
+    /// Returns the text that the plan's only module was translated from, if it was translated for the build.
     pub(super) fn text(&self) -> Option<&BuildInput> {
-        self.text.get().filter(|_| !self.has_several_texts.load(Relaxed))
+        self.recipe.as_ref()?.text.as_ref()
     }
 
     /// Whether everything that is compiled from this program must be compiled outside this process.

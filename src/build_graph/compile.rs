@@ -12,12 +12,13 @@ use futures::future::{Either, select, try_join, try_join_all};
 use kiln_spirv::Parameter;
 
 use super::artifact::Artifact;
-use super::built::{BuildMetadata, Built, Origin};
+use super::built::{BuildMetadata, Built, Origin, Recipe};
 use super::capabilities;
 use super::child::{ChildOutput, Order, ProcessPool, Reply, WaitingBuild};
 use super::entry_codec::{self, Loaded, Packed};
 use super::footprint::{DriverMemory, measured};
 use super::graph::BuildGraph;
+use super::input::BuildInput;
 use super::kernel_record::{has_kernels, parameters};
 use super::key::NodeKind;
 use super::memory::BuildId;
@@ -60,6 +61,8 @@ pub(super) struct Subject {
     plan: BuildPlan,
     /// Key of `plan`.
     key: BuildKey,
+    /// Text that the only module of `plan` was translated from, if it was translated for this build.
+    text: Option<BuildInput>,
     /// Linked modules under the keys of the original texts, if `plan` is the plan of their SPIR-V.
     text_parts: Option<Box<[LinkedModule]>>,
 }
@@ -81,7 +84,7 @@ pub(super) struct Linkage {
 
 impl Subject {
     pub(super) fn new(graph: Arc<BuildGraph>, plan: BuildPlan, key: BuildKey) -> Self {
-        Self { graph, plan, key, text_parts: None }
+        Self { graph, plan, key, text: None, text_parts: None }
     }
 
     pub(super) fn graph(&self) -> &Arc<BuildGraph> {
@@ -173,7 +176,11 @@ impl Subject {
         let plan = graph.plan_in_spirv(&self.plan).await?;
         let text_parts = Some(graph.parts_for(plan.strategy(), &self.plan));
         let key = graph.key(&plan);
-        Ok(Self { graph, plan, key, text_parts })
+        let text = match self.plan.inputs() {
+            [text] => Some(text.clone()),
+            _ => None,
+        };
+        Ok(Self { graph, plan, key, text, text_parts })
     }
 
     /// Builds the objects of a linked program, and collects the signatures of the symbols that they share.
@@ -204,9 +211,9 @@ impl Subject {
         let load = move |subject: &Self| {
             let slot = subject.graph.slot(&subject.plan);
             subject.graph.check_resources(&subject.plan)?;
-            let (kind, driver) = (subject.plan.kind(), subject.driver_memory());
+            let (recipe, driver) = (subject.recipe(), subject.driver_memory());
             let load =
-                || entry_codec::load(&loading, origin, slot, kind, driver, || subject.parts());
+                || entry_codec::load(&loading, origin, slot, recipe, driver, || subject.parts());
             measured(driver, load, Loaded::binary_bytes)
         };
         Ok((self.with_retries(Priority::Short, load).await?, entry))
@@ -656,6 +663,7 @@ impl Subject {
             size,
             footprint,
             parts,
+            recipe: Some(self.recipe()),
             signature_source,
         };
         let parameters = |kernel: &str| {
@@ -663,6 +671,10 @@ impl Subject {
         };
         let device = self.graph.slot(plan).handle().clone();
         Arc::new(Built::new(artifact, device, self.key, metadata, parameters))
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe { plan: self.plan.clone(), text: self.text.clone() }
     }
 
     /// Returns the modules that the program is linked from, under the keys of the original modules.

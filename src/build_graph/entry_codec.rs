@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::artifact::{Artifact, SignatureSource};
-use super::built::{BuildMetadata, Built, Origin};
+use super::built::{BuildMetadata, Built, Origin, Recipe};
 use super::footprint::DriverMemory;
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
@@ -38,14 +38,14 @@ pub(super) fn load(
     entry: &Entry,
     origin: Origin,
     slot: &DeviceSlot,
-    kind: NodeKind,
+    recipe: Recipe,
     driver: Option<&Arc<DriverMemory>>,
     parts: impl FnOnce() -> Box<[LinkedModule]>,
 ) -> Result<Loaded> {
     let source =
         Source { format: ModuleFormat::Native, code: entry.payload(), options: "", constants: &[] };
     let entry_record = entry.record();
-    let loaded = match kind {
+    let loaded = match recipe.plan.kind() {
         NodeKind::Program => slot.open()?.build(&source).map(Artifact::Native),
         NodeKind::Object => slot.open()?.compile(&source).map(Artifact::Native),
         NodeKind::SpirV => Module::spirv(entry.payload())
@@ -59,6 +59,7 @@ pub(super) fn load(
                 size: entry.payload().len(),
                 footprint: driver.map(DriverMemory::begin_program),
                 parts: parts(),
+                recipe: Some(recipe),
                 signature_source: match entry_record.field(EMITTER) {
                     Some(_) => SignatureSource::Module,
                     None => SignatureSource::Driver,

@@ -12,7 +12,6 @@ use tracing::field::display;
 use super::built::Origin;
 use super::compile::Subject;
 use super::disk::Miss;
-use super::input::BuildInput;
 use super::key::NodeKind;
 use super::memory::BuildId;
 use super::outcome::{Outcome, Promises};
@@ -28,8 +27,6 @@ pub(super) struct InFlight {
     node: BuildId,
     /// Program that is built. If texts have to be translated first, it is the one of their SPIR-V from then on.
     subject: Arc<Subject>,
-    /// Text that is translated first, if there is one.
-    text: Option<BuildInput>,
     /// Plan of the build when it began.
     plan: BuildPlan,
     /// Obligations to complete the waiters, until the build has ended.
@@ -52,7 +49,7 @@ impl InFlight {
         let (plan, promises, start) = (subject.plan().clone(), Some(promises), Instant::now());
         let building = Some(subject.graph().progress().begin());
         let span = tracing::Span::none();
-        Self { node, subject, text: None, plan, promises, building, span, start, pending }
+        Self { node, subject, plan, promises, building, span, start, pending }
     }
 
     /// Sets the span in which the build reports.
@@ -71,9 +68,6 @@ impl InFlight {
 
     /// Builds this subject, the SPIR-V of the texts, under the same node.
     pub(super) fn replace_subject(&mut self, subject: Subject) {
-        if let [text] = self.subject.plan().inputs() {
-            self.text = Some(text.clone());
-        }
         self.subject = Arc::new(subject);
     }
 
@@ -85,15 +79,6 @@ impl InFlight {
         // An object's failure is counted with each program that needs the object.
         if plan.kind() == NodeKind::Program {
             graph.count_failure(&outcome);
-        }
-        if let Ok(built) = &outcome {
-            built.set_plan(plan);
-            if let Some(text) = &self.text {
-                built.set_text(text);
-            }
-            if plan.is_untrusted() {
-                built.distrust();
-            }
         }
         graph.publish(self.node, plan, &outcome);
         let result = match outcome.as_ref().map(|built| built.origin()) {

@@ -64,9 +64,9 @@ impl Program {
         let (origin, signature_source) = (Origin::Given, SignatureSource::Driver);
         let build_log = native.build_log().to_owned();
         let (size, parts) = (native.binary_size().unwrap_or_default(), Box::default());
-        let (build_log, footprint) = (&*build_log, None);
+        let (build_log, footprint, recipe) = (&*build_log, None, None);
         let metadata =
-            BuildMetadata { origin, build_log, size, footprint, parts, signature_source };
+            BuildMetadata { origin, build_log, size, footprint, parts, recipe, signature_source };
         let device = graph.device(position).clone();
         let built = Built::new(Artifact::Native(native), device, key, metadata, |_| None);
         built.set_storage(Storage::Given);

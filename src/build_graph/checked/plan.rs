@@ -24,16 +24,22 @@ fn without_assumptions(options: &str) -> String {
     kept.join(" ")
 }
 
-/// Returns the plan of the checked program: with `modules`, the SPIR-V of a plan's modules, in their place, to
-/// be built or merged by Kiln.
+/// Returns the plan of the checked program: with what `convert` makes of `modules`, the SPIR-V of a plan's modules, in
+/// their place, to be built or merged by Kiln.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the option, for an option of a text that is not
-/// known.
-fn checked_plan(plan: &BuildPlan, modules: Vec<Module>, device: &Device) -> Result<BuildPlan> {
+/// known, and the errors of `convert`.
+fn checked_plan(
+    plan: &BuildPlan,
+    modules: &[Module],
+    device: &Device,
+    convert: fn(&Module, &DeviceInfo) -> Result<Module>,
+) -> Result<BuildPlan> {
     let is_text = plan.format() == ModuleFormat::OpenClC;
-    let mut checked = plan.with_modules(modules);
+    let modules = modules.iter().map(|module| convert(module, device));
+    let mut checked = plan.with_modules(modules.collect::<Result<Vec<_>>>()?);
     for input in &mut checked.inputs {
         if is_text {
             input.options = input.options.converted(options_for_device)?;
@@ -95,8 +101,7 @@ pub(super) fn fused_plan(
     modules: &[Module],
     device: &Device,
 ) -> Result<BuildPlan> {
-    let modules = modules.iter().map(|module| fused(module, device));
-    checked_plan(plan, modules.collect::<Result<_>>()?, device)
+    checked_plan(plan, modules, device, fused)
 }
 
 /// Returns the plan of the checked program of a plan, given the SPIR-V of its modules.
@@ -105,8 +110,7 @@ pub(super) fn faithful_plan(
     modules: &[Module],
     device: &Device,
 ) -> Result<BuildPlan> {
-    let modules = modules.iter().map(|module| faithful(module, device));
-    checked_plan(plan, modules.collect::<Result<_>>()?, device)
+    checked_plan(plan, modules, device, faithful)
 }
 
 /// Returns the plan of the program that runs: of one module that has the kernels of a checked plan which are fit, under
