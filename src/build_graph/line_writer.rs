@@ -2,7 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::mem;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use concurrent_queue::ConcurrentQueue;
@@ -21,8 +23,18 @@ pub(super) struct LineWriter {
 struct Lines {
     /// Lines to be written, in their order.
     queue: ConcurrentQueue<String>,
+    /// Guards of the lines to be written, each added after its line.
+    pending: Mutex<Vec<Pending>>,
+    /// Whether a call writes lines, or is about to. There is one at a time, however long the file takes.
+    is_writing: AtomicBool,
     /// Locked while lines are taken and written.
     sink: Mutex<Sink>,
+}
+
+/// Call that writes all lines.
+struct Writing {
+    lines: Arc<Lines>,
+    has_ended: bool,
 }
 
 enum Sink {
@@ -47,19 +59,25 @@ impl LineWriter {
     }
 
     fn new(sink: Sink) -> Self {
-        let lines = Lines { queue: ConcurrentQueue::unbounded(), sink: Mutex::new(sink) };
+        let lines = Lines {
+            queue: ConcurrentQueue::unbounded(),
+            pending: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+            sink: Mutex::new(sink),
+        };
         Self { lines: Arc::new(lines), background: Arc::default() }
     }
 
     /// Writes a line, which ends with a newline, in the background. A failure is only logged.
     pub(super) fn write(&self, line: String) {
-        let (lines, pending) = (Arc::clone(&self.lines), self.begin());
+        let lines = &self.lines;
         // The queue is unbounded and never closed.
         let _ = lines.queue.push(line);
-        run_blocking_detached(move || {
-            lines.write_all();
-            drop(pending);
-        });
+        lock(&lines.pending).push(self.begin());
+        if !lines.is_writing.swap(true, SeqCst) {
+            let writing = Writing { lines: Arc::clone(lines), has_ended: false };
+            run_blocking_detached(move || writing.run());
+        }
     }
 
     /// Begins work that [`settled`](Self::settled) waits for. It ends when the result is dropped.
@@ -72,6 +90,35 @@ impl LineWriter {
     pub(super) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let background = Arc::clone(&self.background);
         async move { background.settled().await }
+    }
+}
+
+impl Writing {
+    /// Writes all lines, also those that are added meanwhile. Blocks.
+    fn run(mut self) {
+        let lines = &self.lines;
+        loop {
+            let written = mem::take(&mut *lock(&lines.pending));
+            lines.write_all();
+            drop(written);
+            lines.is_writing.store(false, SeqCst);
+            // The guard of a line that is added from here on is seen by this thread, or its writer sees that no call writes.
+            let is_done = lock(&lines.pending).is_empty();
+            if is_done || lines.is_writing.swap(true, SeqCst) {
+                break;
+            }
+        }
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Without a thread, the call has not run: nobody waits for the lines, which the next call writes.
+        if !self.has_ended {
+            self.lines.is_writing.store(false, SeqCst);
+            lock(&self.lines.pending).clear();
+        }
     }
 }
 

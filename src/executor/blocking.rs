@@ -23,11 +23,15 @@ use crate::process::threads::{self, no_thread_error};
 /// file system.
 const CALLS: usize = 8;
 
+/// Maximum number of calls at a time on files that are not the store's, such as those that programs include. They may lie
+/// on other disks: one that hangs does not hold up calls on the others.
+const OTHER_CALLS: usize = 4;
+
 /// Maximum number of calls at a time that wait for no disk, such as those that free locks.
 const QUICK_CALLS: usize = 2;
 
 /// Number of threads. While a thread runs a call, another one has often ended the call before it, and is not idle yet.
-const THREADS: usize = 2 * (CALLS + QUICK_CALLS);
+const THREADS: usize = 2 * (CALLS + OTHER_CALLS + QUICK_CALLS);
 
 /// Variable with the maximum number of threads of the crate `blocking`.
 const MAX_THREADS: &str = "BLOCKING_MAX_THREADS";
@@ -37,6 +41,9 @@ const MAX_THREADS: &str = "BLOCKING_MAX_THREADS";
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static PERMITS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(CALLS)));
+
+static OTHER_PERMITS: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(OTHER_CALLS)));
 
 static QUICK_PERMITS: Semaphore = Semaphore::new(QUICK_CALLS);
 
@@ -54,14 +61,18 @@ pub(crate) struct FilePermit(
 );
 
 impl FilePermit {
-    /// Waits until another call on a file may begin, and for the threads to start.
+    /// Waits until another call on a file of the store may begin, and for the threads to start.
     ///
     /// # Errors
     ///
     /// The system's, if it cannot start the threads.
     pub(super) async fn acquire() -> io::Result<Self> {
+        Self::of(&PERMITS).await
+    }
+
+    async fn of(permits: &Arc<Semaphore>) -> io::Result<Self> {
         start_file_threads().await?;
-        Ok(Self(Arc::new(PERMITS.acquire_arc().await)))
+        Ok(Self(Arc::new(permits.acquire_arc().await)))
     }
 
     /// Runs a call that blocks on files. If the future is dropped before the call has started, the call does not run.
@@ -119,7 +130,7 @@ fn max_threads() -> usize {
     number.map_or(usize::MAX, |number: usize| number.max(1))
 }
 
-/// Runs a call that blocks on files on another thread. If the future is dropped before the call has started, the call
+/// Runs a call that blocks on files that are not the store's, on another thread. If the future is dropped before the call has started, the call
 /// does not run.
 ///
 /// # Errors
@@ -130,7 +141,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let begin = async {
-        let permit = FilePermit::acquire().await?;
+        let permit = FilePermit::of(&OTHER_PERMITS).await?;
         let call = move || {
             let output = call();
             drop(permit);
@@ -214,14 +225,14 @@ mod tests {
             (gate, run_blocking(move || Ok(closed.recv().is_err())))
         };
         // All permits are taken by calls that run until their gates are dropped, and more calls wait.
-        let calls: Vec<_> = (0..CALLS + 4).map(|_| run()).collect();
+        let calls: Vec<_> = (0..OTHER_CALLS + 4).map(|_| run()).collect();
         let (gates, mut calls): (Vec<_>, Vec<_>) =
             calls.into_iter().map(|(gate, call)| (gate, Box::pin(call))).unzip();
         for call in &mut calls {
             assert!(call.as_mut().now_or_never().is_none());
         }
         let last = thread::spawn(|| block_on(run_blocking(|| Ok(7))));
-        while PERMITS.try_acquire_arc().is_some() {
+        while OTHER_PERMITS.try_acquire_arc().is_some() {
             thread::yield_now();
         }
         drop(gates);

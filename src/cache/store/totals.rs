@@ -7,6 +7,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use async_lock::Mutex as AsyncMutex;
+
 use super::layout::Layout;
 use super::numbers_file::NumbersFile;
 use super::usage::seconds;
@@ -70,6 +72,8 @@ impl Totals {
 pub(super) struct TotalsFile {
     file: NumbersFile<5>,
     counted: Arc<Mutex<Counted>>,
+    /// Locked while this process writes, so that a disk that hangs holds up one call on files.
+    writing: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +85,11 @@ struct Counted {
 
 impl TotalsFile {
     pub(super) fn new(layout: &Layout) -> Self {
-        Self { file: NumbersFile::new(layout, "totals"), counted: Arc::default() }
+        Self {
+            file: NumbersFile::new(layout, "totals"),
+            counted: Arc::default(),
+            writing: Arc::default(),
+        }
     }
 
     pub(super) fn count(&self, counts: &Totals) {
@@ -105,8 +113,14 @@ impl TotalsFile {
         Ok(self.file.read().await?.map_or_else(Totals::default, Totals::of))
     }
 
-    /// Writes the counts of this process. Those that cannot be written now are kept for the next time.
+    /// Writes the counts of this process, and waits for a write that has begun if all are wanted. Counts that cannot be
+    /// written now are kept for the next time.
     pub(super) async fn write(&self, wants_all: bool) {
+        let writing = match wants_all {
+            true => Some(self.writing.lock().await),
+            false => self.writing.try_lock(),
+        };
+        let Some(_writing) = writing else { return };
         let Some(counts) = self.take(wants_all) else { return };
         let unwritten = Unwritten { file: self, counts };
         let add = move |known: Option<[u64; 5]>| {
