@@ -21,8 +21,13 @@ use super::strategy::BuildStrategy;
 use super::trace::{RemoteTrail, Trail};
 use super::turn::{Purpose, Turn};
 use crate::cache::remote::{Claim, PendingResponse, Remote};
-use crate::cache::store::{Entry, Storage};
+use crate::cache::store::{BackgroundLock, Entry};
 use crate::error::{Result, catch_panics};
+use crate::executor::pause;
+
+/// Time after which the build lock of a program is freed although the disk has not stored the program. The processes that
+/// wait for the lock then compile the program themselves.
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Work that is left once the waiters have the program.
 enum Rest {
@@ -181,15 +186,14 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
         Rest::Nothing => {}
         Rest::Copy(entry, turn, built) => {
             let lock = turn.map(|turn| turn.lock);
-            if let Some(disk) = subject.graph().disk() {
+            let copying = async {
+                let Some(disk) = subject.graph().disk() else { return };
                 let storage = disk.copy(&subject.address(), &entry).await;
                 if let Some(built) = built.upgrade() {
                     built.set_storage(storage);
                 }
-            }
-            if let Some(lock) = lock {
-                lock.release().await;
-            }
+            };
+            publish_under(lock, copying).await;
         }
         Rest::Save(built, took, turn, publish) => {
             if let Some(disk) = subject.graph().disk() {
@@ -199,13 +203,11 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
             // From here on, the next compile may begin.
             let Turn { slot, lock, .. } = turn;
             drop(slot);
-            if room.is_some() {
-                subject.save(in_flight.node(), &built, took, publish).await;
-            } else {
-                built.set_storage(Storage::Slow);
-            }
-            drop(room);
-            lock.release().await;
+            let saving = async {
+                subject.save((in_flight.node(), &built), took, publish, room.is_none()).await;
+                drop(room);
+            };
+            publish_under(Some(lock), saving).await;
         }
     }
     if let Some(disk) = subject.graph().disk() {
@@ -213,4 +215,22 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
         disk.store().write_totals_if_due().await;
     }
     Ok(())
+}
+
+/// Waits until a program is stored, and frees its build lock then, or earlier if the disk takes too long.
+async fn publish_under(lock: Option<BackgroundLock>, publishing: impl Future<Output = ()>) {
+    let Some(lock) = lock else { return publishing.await };
+    let publishing = pin!(publishing);
+    match select(publishing, pause(PUBLISH_PATIENCE)).await {
+        Either::Left(((), _)) => lock.release().await,
+        Either::Right((Ok(()), publishing)) => {
+            lock.release().await;
+            publishing.await;
+        }
+        // Without a thread for timers, there is no limit.
+        Either::Right((Err(_), publishing)) => {
+            publishing.await;
+            lock.release().await;
+        }
+    }
 }

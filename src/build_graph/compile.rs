@@ -384,7 +384,7 @@ impl Subject {
         let node = object.graph.node(&object.plan, key);
         object.graph.memory().keep(node, Ok(Arc::clone(&built)));
         if let Some(_room) = object.room_to_save().await {
-            object.save(node, &built, start.elapsed(), Publish::Always).await;
+            object.save((node, &built), start.elapsed(), Publish::Always, false).await;
         }
         Ok(built)
     }
@@ -447,17 +447,21 @@ impl Subject {
         self.with_retries(Priority::Short, load).await
     }
 
-    /// Stores the compiled program of a node. `took` is the duration of the compile, and `publish` decides on the remote
-    /// cache.
+    /// Stores the compiled program of a node: in the remote cache as `publish` says, and on disk unless the disk is too
+    /// slow. `took` is the duration of the compile.
     pub(super) async fn save(
         self: &Arc<Self>,
-        node: BuildId,
-        built: &Arc<Built>,
+        (node, built): (BuildId, &Arc<Built>),
         took: Duration,
         publish: Publish,
+        is_slow: bool,
     ) {
         self.record_compile(took);
-        let (disk, remote) = (self.graph.disk(), self.graph.remote());
+        let remote = self.graph.remote().filter(|_| !matches!(publish, Publish::Never));
+        let disk = self.graph.disk().filter(|_| !is_slow);
+        if is_slow {
+            built.set_storage(Storage::Slow);
+        }
         if disk.is_none() && remote.is_none() {
             return;
         }
@@ -475,20 +479,18 @@ impl Subject {
             }
         };
         let bytes = payload.len();
-        let file = remote
-            .filter(|_| !matches!(publish, Publish::Never))
-            .map(|remote| (remote, [&payload[..], &rest[..]].concat()));
-        if let Some(disk) = disk {
-            built.set_storage(disk.store().put(&self.address(), payload, rest).await);
-        }
-        self.graph.memory().reweigh(node, built, bytes);
-        if let Some((remote, file)) = file {
+        if let Some(remote) = remote {
             let lookup = match publish {
                 Publish::Unless(lookup) => Some(lookup),
                 Publish::Always | Publish::Never => None,
             };
-            remote.put(&self.address(), file, lookup);
+            // First, because the disk may take long.
+            remote.put(&self.address(), [&payload[..], &rest[..]].concat(), lookup);
         }
+        if let Some(disk) = disk {
+            built.set_storage(disk.store().put(&self.address(), payload, rest).await);
+        }
+        self.graph.memory().reweigh(node, built, bytes);
     }
 
     /// Fails if the included files are no longer those that the key covers.

@@ -1,11 +1,12 @@
 //! Lookups of programs on the disk, and the decision on which process asks the remote cache for a missing one, and
 //! which one builds it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_lock::{SemaphoreGuard, SemaphoreGuardArc};
-use futures::future::Either;
+use futures::future::{Either, select};
 
 use super::built::{Built, Origin};
 use super::compile::Subject;
@@ -34,10 +35,15 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// Time after which a wait is reported.
 const LONG_WAIT: Duration = Duration::from_secs(5);
 
+/// Time after which a build no longer waits for the disk to free a lock.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Wait for another process that builds a program.
 struct Wait {
     since: Instant,
     is_reported: bool,
+    /// Mean time of the compiles that the store has counted, once it was read; `None` inside if there were none.
+    mean_compile: Option<Option<Duration>>,
     stopped: StoppedWatch,
 }
 
@@ -117,10 +123,14 @@ impl Subject {
         {
             return Some(Turn { slot: Some(slot), lock, has_given_up });
         }
-        match self.graph().disk() {
-            Some(disk) if has_asked => disk.store().release_asked(lock, self.key()).await,
-            _ => lock.release().await,
-        }
+        let release = async {
+            match self.graph().disk() {
+                Some(disk) if has_asked => disk.store().release_asked(lock, self.key()).await,
+                _ => lock.release().await,
+            }
+        };
+        // Freeing goes on in the background if the disk hangs.
+        select(pin!(release), executor::pause(RELEASE_PATIENCE)).await;
         None
     }
 
@@ -186,7 +196,12 @@ impl Subject {
             }
             let wait = wait.get_or_insert_with(|| {
                 disk.counters.builds.lock_waits.add_one();
-                Wait { since: Instant::now(), is_reported: false, stopped: StoppedWatch::default() }
+                Wait {
+                    since: Instant::now(),
+                    is_reported: false,
+                    mean_compile: None,
+                    stopped: StoppedWatch::default(),
+                }
             });
             if self.is_over(disk, wait).await {
                 disk.counters.builds.lock_timeouts.add_one();
@@ -203,7 +218,13 @@ impl Subject {
     /// compiles do. Reports a long wait, once.
     async fn is_over(&self, disk: &Disk, wait: &mut Wait) -> bool {
         let waited = wait.since.elapsed();
-        let expected = self.expected_compile();
+        let mut expected = self.expected_compile();
+        if expected.is_none() && waited >= MIN_PATIENCE {
+            if wait.mean_compile.is_none() {
+                wait.mean_compile = Some(disk.store().mean_compile().await);
+            }
+            expected = wait.mean_compile.flatten();
+        }
         let patience =
             expected.map(|expected| expected.saturating_mul(PATIENCE_FACTOR).max(MIN_PATIENCE));
         let is_too_long = waited >= patience.unwrap_or(disk.max_wait).min(disk.max_wait);

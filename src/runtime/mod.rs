@@ -446,8 +446,7 @@ impl Runtime {
     /// Completes when all commands submitted so far, on all devices and queues, have ended, successfully or
     /// not, and every program requested so far is on disk and in the remote cache, as far as it is stored
     /// there at all. If the disk then holds more than its [limit](crate::CacheConfig::max_bytes), it is also
-    /// trimmed to the limit. Programs are not removed before they are 5 s old, so this can take 5 s, and up
-    /// to 35 s if other processes write as well.
+    /// trimmed to the limit.
     ///
     /// Programs are written in the background. If a process ends before they are written, they are built again
     /// next time: await this before the process ends.

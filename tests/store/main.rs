@@ -8,6 +8,9 @@ mod eviction;
 mod faults;
 mod files;
 mod from_outside;
+#[cfg(target_os = "linux")]
+mod hanging_disk;
+mod held_locks;
 mod limits;
 mod processes;
 mod programs;

@@ -3,14 +3,16 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_lock::{Mutex, Semaphore};
+use futures::future::{Either, select};
 
 use super::health::{Access, Health};
-use super::late_calls::LateCalls;
+use super::late_calls::{LateCalls, did_not_answer};
 use super::layout::{self, Layout};
 use super::operation::Operation;
 use super::publish::Durability;
@@ -21,7 +23,7 @@ use super::uses::Uses;
 use crate::counters::Counters;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::on_files;
+use crate::executor::{on_files, pause};
 use crate::process;
 use crate::process::threads::no_thread_error;
 
@@ -33,6 +35,9 @@ pub(super) const MAX_METADATA_BYTES: u64 = 64 << 20;
 /// on files, however long the disk takes.
 const MAX_LOOKUPS: usize = 3;
 const MAX_PUTS: usize = 2;
+
+/// Time after which a store is not opened, because its disk does not answer.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Default maximum size of an entry's binary, in bytes.
 pub(super) const MAX_PAYLOAD_BYTES: u64 = 256 << 20;
@@ -95,6 +100,8 @@ pub(super) struct Inner {
     pub(super) health: Health,
     /// Set by whoever finds that the store was not counted for long, until a collection begins.
     pub(super) is_collection_due: AtomicBool,
+    /// Set while another process collects for longer than a put waits.
+    pub(super) is_collector_stuck: AtomicBool,
     /// Locked while this process collects in the background.
     pub(super) collecting: Mutex<()>,
     pub(super) lookups: Arc<Semaphore>,
@@ -121,7 +128,7 @@ impl Store {
     ///
     /// From the future: [`Configuration`](ErrorKind::Configuration) if `root` is not a directory, belongs to
     /// another user, or can be written by others; [`OutOfResources`](ErrorKind::OutOfResources) if the system
-    /// cannot start a thread; [`Forked`](ErrorKind::Forked) in a child process that was forked after Kiln
+    /// cannot start a thread, or the disk does not answer within 5 s; [`Forked`](ErrorKind::Forked) in a child process that was forked after Kiln
     /// started.
     ///
     /// # Cancel safety
@@ -167,7 +174,19 @@ impl Store {
             }
             Ok(())
         });
-        check.await.map_err(|error| no_thread_error().with_source(error))??;
+        let checked = match select(pin!(check), pause(OPEN_PATIENCE)).await {
+            Either::Left((checked, _)) => checked,
+            // Without a thread for timers, there is no limit.
+            Either::Right((Err(_), check)) => check.await,
+            // The check goes on in the background.
+            Either::Right((Ok(()), _)) => {
+                let error = did_not_answer(OPEN_PATIENCE);
+                let message =
+                    format!("the cache directory `{}` is not used: {error}", root.display());
+                return Err(Error::new(ErrorKind::OutOfResources, message).with_source(error));
+            }
+        };
+        checked.map_err(|error| no_thread_error().with_source(error))??;
         let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
@@ -180,6 +199,7 @@ impl Store {
             warned: Warned::default(),
             health: Health::new(),
             is_collection_due: AtomicBool::new(false),
+            is_collector_stuck: AtomicBool::new(false),
             collecting: Mutex::new(()),
             lookups: Arc::new(lookups),
             late: LateCalls::default(),
@@ -288,6 +308,18 @@ impl Store {
         Operation::new(async move {
             totals.read().await.map_err(|error| no_thread_error().with_source(error))
         })
+    }
+
+    /// Returns the mean time of the compiles that were counted. `None` if there were none, or if the disk does not answer
+    /// in time.
+    pub(crate) async fn mean_compile(&self) -> Option<Duration> {
+        let read = self.0.totals.read();
+        match select(pin!(read), pause(self.0.late.patience())).await {
+            Either::Left((Ok(totals), _)) => {
+                totals.spent.checked_div(u32::try_from(totals.misses).ok()?)
+            }
+            Either::Left((Err(_), _)) | Either::Right(_) => None,
+        }
     }
 
     /// Counts a program that was loaded. Its compile took `saved`.

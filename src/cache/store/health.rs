@@ -75,24 +75,23 @@ struct Recovery {
 }
 
 impl Outages {
-    /// Notes a failure. If an outage begins with it that is to be reported, returns the number of reports with
-    /// this one.
+    /// Notes a failure. If its outage is to be reported now, returns the number of reports with this one.
     fn failed(&self, access: Access, now: Instant) -> Option<u32> {
         let mut state = lock(&self.state);
         self.is_out.store(true, SeqCst);
-        if let Some(outage) = &mut state.current {
-            outage.failures += 1;
-            return None;
-        }
+        let State { current, reports, reported } = &mut *state;
+        let outage =
+            current.get_or_insert(Outage { access, since: now, failures: 0, is_reported: false });
+        outage.failures += 1;
         let is_long_ago =
             |reported: Instant| now.saturating_duration_since(reported) >= REPORT_EVERY;
-        let is_reported = state.reports < PROMPT_REPORTS || state.reported.is_none_or(is_long_ago);
-        if is_reported {
-            state.reports += 1;
-            state.reported = Some(now);
+        if outage.is_reported || *reports >= PROMPT_REPORTS && !reported.is_none_or(is_long_ago) {
+            return None;
         }
-        state.current = Some(Outage { access, since: now, failures: 1, is_reported });
-        is_reported.then_some(state.reports)
+        outage.is_reported = true;
+        *reports += 1;
+        *reported = Some(now);
+        Some(*reports)
     }
 
     /// Notes a success. Returns the outage that ends with it, if that was reported.

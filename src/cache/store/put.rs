@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to collect, after which a program is not stored.
 const ATTEMPTS: u32 = 100;
 
+/// Number of attempts to collect while another process has been collecting for all attempts of an earlier put.
+const ATTEMPTS_WHILE_STUCK: u32 = 1;
+
 /// Bytes that the size hint includes for a file that is written next.
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
@@ -98,7 +101,8 @@ impl Store {
     /// Adds bytes to the size hint, for a file that is written next, and makes room for them. Returns `None` if there is
     /// no room.
     async fn reserve(&self, bytes: u64) -> Option<Reservation> {
-        let Inner { settings, usage, collecting, is_collection_due, .. } = &*self.0;
+        let Inner { settings, usage, collecting, is_collection_due, is_collector_stuck, .. } =
+            &*self.0;
         let mut known = usage.add(bytes as i64).await;
         if known.is_none() {
             self.create().await;
@@ -115,17 +119,27 @@ impl Store {
         }
         let _collecting = collecting.lock().await;
         // Another put may have collected meanwhile. Its count does not include these bytes.
-        for _ in 0..ATTEMPTS {
+        let is_stuck = is_collector_stuck.load(SeqCst);
+        let attempts = if is_stuck { ATTEMPTS_WHILE_STUCK } else { ATTEMPTS };
+        let mut busy = 0;
+        for _ in 0..attempts {
             match self.collect_now(self.goal_with_room(bytes)).await {
                 Ok(Some(collected)) => {
+                    is_collector_stuck.store(false, SeqCst);
                     if self.exceeds_limit(collected.bytes_left() + bytes) {
                         return None;
                     }
                     return Some(Reservation { bytes, known: usage.add(bytes as i64).await });
                 }
-                Ok(None) if pause(PAUSE).await.is_ok() => {}
+                Ok(None) if pause(PAUSE).await.is_ok() => busy += 1,
                 Ok(None) | Err(_) => break,
             }
+        }
+        if busy == ATTEMPTS && !is_collector_stuck.swap(true, SeqCst) {
+            tracing::warn!(
+                root = %self.0.root.display(),
+                "another process has been collecting the cache directory for seconds; programs are not stored until it ends"
+            );
         }
         usage.add(-(bytes as i64)).await;
         None

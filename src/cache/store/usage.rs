@@ -74,7 +74,7 @@ impl UsageFile {
     }
 
     /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known. If the hint cannot be
-    /// written, the next change adds this one.
+    /// written, the next change adds this one; the returned hint has it already.
     pub(crate) async fn add(&self, difference: i64) -> Option<Usage> {
         self.carry(difference);
         let (usage, taken) = (self.clone(), Arc::new(AtomicI64::new(0)));
@@ -88,7 +88,9 @@ impl UsageFile {
             Ok(known) => known.map(Usage::of),
             Err(_) => {
                 self.carry(taken.load(SeqCst));
-                self.read().await
+                let known = self.read().await?;
+                let bytes = known.bytes.saturating_add_signed(*self.carried());
+                Some(Usage { bytes, ..known })
             }
         }
     }
@@ -181,7 +183,8 @@ pub(super) mod tests {
         block_on(usage.set(None, COUNTED)).expect("it can be written");
         let [_, lock] = usage.file.paths();
         let held = hold(lock);
-        assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(COUNTED));
+        assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1050));
+        assert_eq!(block_on(usage.read()).map(|usage| usage.bytes), Some(COUNTED));
         drop(held);
         assert_eq!(block_on(usage.add(ONE)).map(|usage| usage.bytes), Some(1100));
     }
