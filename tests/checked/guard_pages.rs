@@ -8,7 +8,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use super::random_kernels::compare::check;
 use futures::executor::block_on;
@@ -61,13 +61,17 @@ impl Layer {
 
     /// Runs a test of this module that is otherwise ignored, on a device, with the layer.
     fn run(&self, rt: &Runtime, test: &str, variables: &[(&str, &str)]) -> Output {
+        self.command_for(rt, test, variables).output().expect("this binary can be run again")
+    }
+
+    fn command_for(&self, rt: &Runtime, test: &str, variables: &[(&str, &str)]) -> Command {
         let mut command = self.command(rt.device().index(), &test_name!(test));
         if rt.device().common_name() == Some("pocl") && has_avx_512() {
             // LLVM 15 moves reads of private arrays before their writes there when it makes vectors of work-items.
             command.env("POCL_WORK_GROUP_METHOD", "loops");
         }
         command.envs(variables.iter().copied());
-        command.output().expect("this binary can be run again")
+        command
     }
 }
 
@@ -103,12 +107,13 @@ fn random_kernels_stay_between_guard_pages() {
     on_each_cpu(async |rt| {
         // Some kernel of the second seed branches by a value that it reads behind a guard.
         for seed in [None, Some(("KILN_SEED", "20118"))] {
-            let output = layer.run(&rt, "random_kernels", seed.as_slice());
-            let (out, err) =
-                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            assert!(output.status.success(), "{}:\n{out}\n{err}", output.status);
-            assert!(out.contains("report launches="), "{out}\n{err}");
-            eprintln!("{err}");
+            let mut command = layer.command_for(&rt, "random_kernels", seed.as_slice());
+            // A soak takes hours, and tells how far it is.
+            let output = command.stderr(Stdio::inherit()).output();
+            let output = output.expect("this binary can be run again");
+            let out = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{}:\n{out}", output.status);
+            assert!(out.contains("report launches="), "{out}");
         }
     });
 }

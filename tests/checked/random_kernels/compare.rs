@@ -8,6 +8,9 @@ use super::{RandomKernel, text_of};
 /// Kernels of a program.
 const KERNELS: usize = 8;
 
+/// Number of programs after which the progress is printed.
+const PROGRESS_EVERY: u64 = 16;
+
 /// Launches of each kernel, unless `KILN_CHECKED_LAUNCHES` says another number.
 const LAUNCHES: u64 = 4;
 
@@ -106,6 +109,9 @@ pub(crate) async fn check(rt: &Runtime, cases: u64) -> u64 {
     let mut counts = Counts::default();
     for seed in first..first + cases {
         check_program(rt, seed, &mut counts).await;
+        if (seed - first) % PROGRESS_EVERY == PROGRESS_EVERY - 1 {
+            eprintln!("{}: up to seed {seed}: {counts:?}", rt.device());
+        }
     }
     let stats = rt.stats();
     eprintln!("{counts:?}, {} proven", stats.launches.proven);
