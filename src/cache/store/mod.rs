@@ -15,7 +15,8 @@
 //!   that need the same program wait without blocking a thread, look again, and load it once it is there. If a
 //!   process dies, its locks are freed at once. The waiting processes build the program themselves if the one
 //!   that builds it is stopped by a signal, if it takes more than 8 s and more than four times as long as compiles
-//!   do, or after a [deadline](crate::CacheConfig::build_wait).
+//!   do, or after a [deadline](crate::CacheConfig::build_wait). A process that compiles its first program knows from
+//!   the [`Totals`] how long compiles take. A lock is freed 8 s after the compile even if the disk has not answered.
 //! * **A put** happens in the background: the caller that awaited the build has its program first. The file is
 //!   written under a temporary name, synced as the [`Durability`] specifies, and published by an atomic rename.
 //!   Readers see all of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
@@ -24,7 +25,9 @@
 //!   larger than its limit, or was not counted for an hour or for the
 //!   [maximum age](crate::CacheConfig::max_age). An entry that is replaced or stamped meanwhile stays. An entry stamped
 //!   in the future, by a clock that was set back, counts as the oldest. An entry that is larger than the whole limit is
-//!   not stored; if there is one, it goes first. Folders without entries are removed.
+//!   not stored; if there is one, it goes first. Folders without entries are removed. While another process collects for
+//!   longer than two seconds, such as one that was stopped, programs for which there is no room are not stored, with a
+//!   warning.
 //!
 //! # Guarantees
 //!
@@ -60,7 +63,7 @@
 //!
 //! # Threads
 //!
-//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 20 of them
+//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 28 of them
 //! when it opens the first store, more than its calls need, so that a later call hardly ever starts another one. They never
 //! end, and each wakes twice a second; the crate has no setting for that. Where the system cannot start them, a store is not
 //! used, with a warning. If all of them are occupied, such as by calls of the host, and the system's threads are exhausted,
