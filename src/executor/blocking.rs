@@ -25,13 +25,17 @@ const CALLS: usize = 8;
 
 /// Maximum number of calls at a time on files that are not the store's, such as those that programs include. They may lie
 /// on other disks: one that hangs does not hold up calls on the others.
-const OTHER_CALLS: usize = 4;
+const OTHER_CALLS: usize = 3;
 
 /// Maximum number of calls at a time that wait for no disk, such as those that free locks.
 const QUICK_CALLS: usize = 2;
 
-/// Number of threads. While a thread runs a call, another one has often ended the call before it, and is not idle yet.
-const THREADS: usize = 2 * (CALLS + OTHER_CALLS + QUICK_CALLS);
+/// Number of threads beyond one for each call. While a thread runs a call, another one has often ended the call before it,
+/// and is not idle yet.
+const SPARE_THREADS: usize = 7;
+
+/// Number of threads. Each takes up to 66 MiB of a process's addresses with the C library of Linux, which may be limited.
+const THREADS: usize = CALLS + OTHER_CALLS + QUICK_CALLS + SPARE_THREADS;
 
 /// Variable with the maximum number of threads of the crate `blocking`.
 const MAX_THREADS: &str = "BLOCKING_MAX_THREADS";

@@ -63,7 +63,7 @@
 //!
 //! # Threads
 //!
-//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 28 of them
+//! Files are read and written with `async-fs`, on threads of the crate `blocking`. Kiln has that crate start 20 of them
 //! when it opens the first store, more than its calls need, so that a later call hardly ever starts another one. They never
 //! end, and each wakes twice a second; the crate has no setting for that. Where the system cannot start them, a store is not
 //! used, with a warning. If all of them are occupied, such as by calls of the host, and the system's threads are exhausted,
