@@ -23,7 +23,7 @@ use super::turn::{Purpose, Turn};
 use crate::cache::remote::{Claim, PendingResponse, Remote};
 use crate::cache::store::{BackgroundLock, Entry};
 use crate::error::{Result, catch_panics};
-use crate::executor::pause;
+use crate::executor::wait_up_to;
 
 /// Time after which the build lock of a program is freed although the disk has not stored the program. The processes that
 /// wait for the lock then compile the program themselves.
@@ -221,16 +221,9 @@ async fn store(in_flight: &InFlight, rest: Rest) -> Result<()> {
 async fn publish_under(lock: Option<BackgroundLock>, publishing: impl Future<Output = ()>) {
     let Some(lock) = lock else { return publishing.await };
     let publishing = pin!(publishing);
-    match select(publishing, pause(PUBLISH_PATIENCE)).await {
-        Either::Left(((), _)) => lock.release().await,
-        Either::Right((Ok(()), publishing)) => {
-            lock.release().await;
-            publishing.await;
-        }
-        // Without a thread for timers, there is no limit.
-        Either::Right((Err(_), publishing)) => {
-            publishing.await;
-            lock.release().await;
-        }
+    let late = wait_up_to(PUBLISH_PATIENCE, publishing).await.err();
+    lock.release().await;
+    if let Some(publishing) = late {
+        publishing.await;
     }
 }

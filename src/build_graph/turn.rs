@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_lock::{SemaphoreGuard, SemaphoreGuardArc};
-use futures::future::{Either, select};
+use futures::future::Either;
 
 use super::built::{Built, Origin};
 use super::compile::Subject;
@@ -42,8 +42,6 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 struct Wait {
     since: Instant,
     is_reported: bool,
-    /// Mean time of the compiles that the store has counted, once it was read; `None` inside if there were none.
-    mean_compile: Option<Option<Duration>>,
     stopped: StoppedWatch,
 }
 
@@ -130,7 +128,7 @@ impl Subject {
             }
         };
         // Freeing goes on in the background if the disk hangs.
-        select(pin!(release), executor::pause(RELEASE_PATIENCE)).await;
+        let _ = executor::wait_up_to(RELEASE_PATIENCE, pin!(release)).await;
         None
     }
 
@@ -196,12 +194,7 @@ impl Subject {
             }
             let wait = wait.get_or_insert_with(|| {
                 disk.counters.builds.lock_waits.add_one();
-                Wait {
-                    since: Instant::now(),
-                    is_reported: false,
-                    mean_compile: None,
-                    stopped: StoppedWatch::default(),
-                }
+                Wait { since: Instant::now(), is_reported: false, stopped: StoppedWatch::default() }
             });
             if self.is_over(disk, wait).await {
                 disk.counters.builds.lock_timeouts.add_one();
@@ -220,10 +213,7 @@ impl Subject {
         let waited = wait.since.elapsed();
         let mut expected = self.expected_compile();
         if expected.is_none() && waited >= MIN_PATIENCE {
-            if wait.mean_compile.is_none() {
-                wait.mean_compile = Some(disk.store().mean_compile().await);
-            }
-            expected = wait.mean_compile.flatten();
+            expected = disk.store().mean_compile().await;
         }
         let patience =
             expected.map(|expected| expected.saturating_mul(PATIENCE_FACTOR).max(MIN_PATIENCE));

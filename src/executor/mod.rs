@@ -26,7 +26,7 @@ pub(crate) use blocking::{
 };
 pub(crate) use completed::{Completed, on_files, on_files_in_task};
 pub(crate) use pool::{Pool, Priority};
-pub(crate) use timer::{Pause, pause};
+pub(crate) use timer::{Pause, pause, wait_up_to};
 
 thread_local! {
     /// The executor whose tasks this thread runs.

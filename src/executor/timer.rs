@@ -11,6 +11,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures::future::{Either, select};
+
 use super::Start;
 use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::process::{self, threads};
@@ -164,6 +166,19 @@ impl Timers {
                 return;
             }
         }
+    }
+}
+
+/// Waits for a future, but not longer than `limit`: returns the future if it takes longer. Without a thread for timers,
+/// there is no limit.
+pub(crate) async fn wait_up_to<F: Future + Unpin>(
+    limit: Duration,
+    future: F,
+) -> std::result::Result<F::Output, F> {
+    match select(future, pause(limit)).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right((Err(_), future)) => Ok(future.await),
+        Either::Right((Ok(()), future)) => Err(future),
     }
 }
 

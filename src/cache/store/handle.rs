@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_lock::{Mutex, Semaphore};
-use futures::future::{Either, select};
 
 use super::health::{Access, Health};
 use super::late_calls::{LateCalls, did_not_answer};
@@ -23,7 +22,7 @@ use super::uses::Uses;
 use crate::counters::Counters;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{on_files, pause};
+use crate::executor::{on_files, wait_up_to};
 use crate::process;
 use crate::process::threads::no_thread_error;
 
@@ -174,17 +173,11 @@ impl Store {
             }
             Ok(())
         });
-        let checked = match select(pin!(check), pause(OPEN_PATIENCE)).await {
-            Either::Left((checked, _)) => checked,
-            // Without a thread for timers, there is no limit.
-            Either::Right((Err(_), check)) => check.await,
+        let Ok(checked) = wait_up_to(OPEN_PATIENCE, pin!(check)).await else {
             // The check goes on in the background.
-            Either::Right((Ok(()), _)) => {
-                let error = did_not_answer(OPEN_PATIENCE);
-                let message =
-                    format!("the cache directory `{}` is not used: {error}", root.display());
-                return Err(Error::new(ErrorKind::OutOfResources, message).with_source(error));
-            }
+            let error = did_not_answer(OPEN_PATIENCE);
+            let message = format!("the cache directory `{}` is not used: {error}", root.display());
+            return Err(Error::new(ErrorKind::OutOfResources, message).with_source(error));
         };
         checked.map_err(|error| no_thread_error().with_source(error))??;
         let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
@@ -313,13 +306,9 @@ impl Store {
     /// Returns the mean time of the compiles that were counted. `None` if there were none, or if the disk does not answer
     /// in time.
     pub(crate) async fn mean_compile(&self) -> Option<Duration> {
-        let read = self.0.totals.read();
-        match select(pin!(read), pause(self.0.late.patience())).await {
-            Either::Left((Ok(totals), _)) => {
-                totals.spent.checked_div(u32::try_from(totals.misses).ok()?)
-            }
-            Either::Left((Err(_), _)) | Either::Right(_) => None,
-        }
+        let read = pin!(self.0.totals.read());
+        let totals = wait_up_to(self.0.late.patience(), read).await.ok()?.ok()?;
+        totals.spent.checked_div(u32::try_from(totals.misses).ok()?)
     }
 
     /// Counts a program that was loaded. Its compile took `saved`.

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 
 use async_lock::SemaphoreGuardArc;
-use futures::future::{Either, select};
 
 use super::entry::{Entry, Unusable, decode_for};
 use super::handle::{Inner, MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, Store};
@@ -17,7 +16,7 @@ use super::layout::{self, Address};
 use super::lock::{self, BackgroundLock, Try};
 use super::{asked, files};
 use crate::digest::BuildKey;
-use crate::executor::{FilePermit, on_files_in_task, pause, run_in_background};
+use crate::executor::{FilePermit, on_files_in_task, run_in_background, wait_up_to};
 use crate::process::file::is_not_regular;
 
 /// Size in bytes of an entry that is verified without a thread of its own.
@@ -112,11 +111,9 @@ impl Store {
         });
         let late = &self.0.late;
         let patience = late.patience();
-        match select(work, pin!(pause(patience))).await {
-            Either::Left((output, _)) => output,
-            // Without a thread for timers, there is no limit.
-            Either::Right((Err(_), work)) => work.await,
-            Either::Right((Ok(()), work)) => {
+        match wait_up_to(patience, work).await {
+            Ok(output) => output,
+            Err(work) => {
                 let late = late.begin();
                 run_in_background(async move {
                     // The result, such as a lock, is dropped.
@@ -141,12 +138,10 @@ impl Store {
         let mut room = pin!(self.0.lookups.acquire_arc());
         loop {
             let patience = late.patience();
-            match select(room.as_mut(), pin!(pause(patience))).await {
-                Either::Left((room, _)) => return Ok(room),
-                // Without a thread for timers, there is no limit.
-                Either::Right((Err(_), room)) => return Ok(room.await),
-                Either::Right((Ok(()), _)) if late.any() => return Err(did_not_answer(patience)),
-                Either::Right((Ok(()), _)) => {}
+            match wait_up_to(patience, room.as_mut()).await {
+                Ok(room) => return Ok(room),
+                Err(_) if late.any() => return Err(did_not_answer(patience)),
+                Err(_) => {}
             }
         }
     }
