@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
 use futures::executor::block_on;
-use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Module, Runtime};
 use support::children::{Child, report, this_binary, variable};
-use support::simulation::eventually;
 use support::test_name;
 use support::tools::{compile_library, has_tool};
 use tempfile::TempDir;
@@ -156,31 +154,44 @@ fn included_files_on_a_disk_that_hangs_do_not_hold_up_the_store() {
     run(&test_name!("child_that_includes_files"));
 }
 
-#[test]
-#[ignore = "run by another test, in a process of its own"]
-fn child_with_a_remote_cache() {
-    let remote = folder().join("remote");
-    fs::create_dir_all(&remote).unwrap();
-    let rt = start(store().remote(format!("fs://{}", remote.display())));
-    build(&rt, 0).unwrap();
-    block_on(rt.drain());
-    // The marks of programs that the remote cache does not have cannot be written, nor programs to the disk.
-    hang("truncate sync", "store");
-    let builds = rt.clone();
-    let built = in_time(move || {
-        let builds: Vec<_> = (1..60).map(|number| builds.build(&module(number)).start()).collect();
-        block_on(join_all(builds)).len()
-    });
-    eventually("the remote cache has the programs", || files_below(&remote) >= 60);
-    end(built == Some(59));
-}
+#[cfg(feature = "remote-fs")]
+mod remote {
+    use std::path::Path;
 
-fn files_below(folder: &std::path::Path) -> usize {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
-}
+    use futures::future::join_all;
+    use support::simulation::eventually;
 
-#[test]
-fn programs_reach_the_remote_cache_although_the_disk_hangs() {
-    run(&test_name!("child_with_a_remote_cache"));
+    use super::*;
+
+    #[test]
+    #[ignore = "run by another test, in a process of its own"]
+    fn child_with_a_remote_cache() {
+        let remote = folder().join("remote");
+        fs::create_dir_all(&remote).unwrap();
+        let rt = start(store().remote(format!("fs://{}", remote.display())));
+        build(&rt, 0).unwrap();
+        block_on(rt.drain());
+        // The marks of programs that the remote cache does not have cannot be written, nor programs to the disk.
+        hang("truncate sync", "store");
+        let builds = rt.clone();
+        let built = in_time(move || {
+            let builds: Vec<_> =
+                (1..60).map(|number| builds.build(&module(number)).start()).collect();
+            block_on(join_all(builds)).len()
+        });
+        eventually("the remote cache has the programs", || files_below(&remote) >= 60);
+        end(built == Some(59));
+    }
+
+    fn files_below(folder: &Path) -> usize {
+        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        entries
+            .map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 })
+            .sum()
+    }
+
+    #[test]
+    fn programs_reach_the_remote_cache_although_the_disk_hangs() {
+        run(&test_name!("child_with_a_remote_cache"));
+    }
 }

@@ -6,38 +6,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::limits::{LIMIT, fill, module, runtime};
 use futures::executor::block_on;
-use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Module, Runtime};
+use kiln::CacheConfig;
 use support::log_recorder::LogRecorder;
 use support::stores;
 use tracing::Level;
-
-/// Size of a program in bytes.
-const SIZE: u64 = 5000;
-
-/// Limit of a store in bytes: three programs, and not four.
-const LIMIT: u64 = 18_507;
-
-fn module(number: u32) -> Module {
-    Module::opencl_c(format!("#pragma binary_size {SIZE}\nkernel void number_{number}() {{}}"))
-}
-
-async fn runtime(cache: CacheConfig) -> Runtime {
-    let simulator = Simulator::immediate();
-    Runtime::builder().simulator(&simulator).cache(cache).build().await.expect("it starts")
-}
-
-/// Fills a store with programs.
-fn fill(root: &Path, programs: u32) {
-    block_on(async {
-        let rt = runtime(CacheConfig::at(root)).await;
-        for number in 0..programs {
-            rt.build(&module(number)).await.expect("it builds");
-        }
-        rt.drain().await;
-    });
-}
 
 /// Takes a lock of a store.
 fn hold(root: &Path, name: &str) -> File {
