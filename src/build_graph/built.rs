@@ -81,7 +81,6 @@ pub(crate) struct Built {
 }
 
 /// Source of a program, from which its kernels are fused and checked.
-#[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) plan: BuildPlan,
     /// Text that the plan's only module was translated from, if it was translated for this build.

@@ -138,7 +138,8 @@ impl Store {
         if busy == ATTEMPTS && !is_collector_stuck.swap(true, SeqCst) {
             tracing::warn!(
                 root = %self.0.root.display(),
-                "another process has been collecting the cache directory for seconds; programs are not stored until it ends"
+                "another process has been collecting the cache directory for 2 s; programs that need room are not stored until it \
+                 ends"
             );
         }
         usage.add(-(bytes as i64)).await;

@@ -67,7 +67,7 @@ impl State {
         let error = canceled_error(command);
         match &command.work {
             Work::Host if !futures().all(|future| future.cancel_unstarted()) => return None,
-            // The copy has started, or is about to, if both devices have come to it.
+            // A copy that has started, or is about to start, cannot be canceled.
             Work::DeviceCopy(work) => {
                 self.actions.device_copy_failures.push(work.fail(&error)?);
             }

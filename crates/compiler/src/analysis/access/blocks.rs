@@ -11,8 +11,8 @@ use rspirv::spirv::Op;
 /// Maximum number of blocks in a function. A kernel with more blocks is not worth fusing.
 const MAX_BLOCKS: usize = 1024;
 
-/// Returns the error for a function without [`Blocks`], which `subject` names.
-pub(super) fn refused(function: Option<&Function>, subject: &str) -> Error {
+/// Returns the error for a function that has no [`Blocks`]. `subject` names the function.
+pub(super) fn no_blocks_error(function: Option<&Function>, subject: &str) -> Error {
     let count = function
         .map_or(0, |function| function.body.iter().filter(|i| i.op() == Some(Op::Label)).count());
     if count > MAX_BLOCKS {

@@ -24,7 +24,7 @@ use kiln_spirv::{Error, ErrorKind, Module, Result};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::arithmetic::Arithmetic;
-use super::blocks::{Blocks, refused, spilled};
+use super::blocks::{Blocks, no_blocks_error, spilled};
 use super::budget::Budget;
 use super::facts::{Facts, Known, join};
 use super::flow::Flow;
@@ -275,7 +275,7 @@ impl<'m> Evaluation<'m> {
         let at = self.functions.get(&kernel).copied();
         let function = at.and_then(|at| self.module.functions.get(at));
         let body = at.and_then(|at| self.body(at));
-        let body = body.ok_or_else(|| refused(function, "the kernel's function"))?;
+        let body = body.ok_or_else(|| no_blocks_error(function, "the kernel's function"))?;
         let parameters = &body.blocks.parameters;
         if parameters.len() != values.len() {
             return Err(Error::new(
@@ -529,7 +529,7 @@ impl<'m> Evaluation<'m> {
             if self.is_strict {
                 // The function may also access memory that is not passed to it.
                 let function = called.and_then(|at| self.module.functions.get(at));
-                return Err(refused(function, "a function that the kernel calls"));
+                return Err(no_blocks_error(function, "a function that the kernel calls"));
             }
             for argument in &arguments {
                 self.escape(frame, at, argument, "is passed to an unknown function");
